@@ -5,13 +5,13 @@
     async with AsyncHeadwater("http://localhost:4437") as client:
         await Follower(database, client, wanted).run(stop=asyncio.Event())
 
-Not to be confused with `headwater.store.postgresql`, an engine: a database that a server keeps its
-own streams in.
+Not to be confused with `headwater.store.postgresql`, the engine that keeps a server's own streams
+in a database.
 
-Needs `pip install headwater[postgres]`. What is decided is decided in modules without IO:
-`pgoutput` (the messages of the log), `values` (texts to JSON), `changes` (messages to records),
-`position` (their order), `buffer` (cuts). Around them: `catalog` and `feed` talk to PostgreSQL,
-`sink` to the stream, `plan` says what must be there, `snapshot` begins and `follower` goes on.
+Needs `pip install headwater[postgres]`. All decisions are in modules without IO: `pgoutput` (the
+messages of the log), `values` (texts to JSON), `changes` (messages to records), `position` (their
+order), `buffer` (cuts). Around them: `catalog` and `feed` talk to PostgreSQL, `sink` to the stream,
+`plan` says what is required, `snapshot` begins and `follower` continues.
 """
 
 from headwater.postgres.catalog import Catalog

@@ -1,12 +1,12 @@
-"""What has been read from PostgreSQL and is not stored yet: bounded, in order, cut into appends.
+"""Changes read from PostgreSQL and not stored yet: bounded, in order, split into appends.
 
-The cut does not matter for correctness: positions are those of the log, and a unit is never
-divided. It is as large as what has gathered while the append before was under way, within limits.
-A transaction that is larger than an append spans several, and nothing else comes in between.
+How they are split does not matter for correctness: positions are those of the log, and a unit is
+never divided. An append takes what was collected during the previous one, within limits. A
+transaction larger than an append spans several, with nothing else in between.
 
-Between the units stand marks: "everything before this LSN has come by". A mark is passed on with
-the last unit before it, so that PostgreSQL is told that it may forget a transaction only when all
-of it is stored.
+Between the units are marks: "everything before this LSN has been received". A mark is passed on
+with the last unit before it, so that PostgreSQL learns that it may discard a transaction only when
+all of it is stored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Batch:
     last: Position | None = None
     """The position of the last unit; None if there is none."""
     confirms: int | None = None
-    """With this batch stored, everything before this LSN is."""
+    """Once this batch is stored, everything before this LSN is."""
 
 
 class Buffer:
@@ -62,12 +62,12 @@ class Buffer:
             self._add(lsn, 0)
 
     def close(self) -> None:
-        """Hand out nothing more, not even what is there."""
+        """Return nothing more, not even what is buffered."""
         self._closed = True
         self._changed.set()
 
     async def take(self, *, units_max: int | None = None) -> Batch | None:
-        """The next batch, waiting until there is something; None once it is closed."""
+        """The next batch, waiting until there is one; None once it is closed."""
         while not self._items and not self._closed:
             self._changed.clear()
             await self._changed.wait()

@@ -1,4 +1,4 @@
-"""What has to be asked of PostgreSQL: its settings, its tables, its publications and slots."""
+"""Queries about PostgreSQL's settings, tables, publications and slots."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headwater.postgres.values import SCALARS, TypeInfo, converter
 
 VERSION_MIN: Final = 15
 SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
-# Any number, as long as nobody else uses it for another purpose.
+# An arbitrary number that nothing else uses.
 _LOCK_CLASS: Final = 0x48574C53
 
 _TYPES: Final = """
@@ -100,7 +100,8 @@ class PublishedTable(NamedTuple):
 
     def selection(self, columns: Sequence[str]) -> sql.Composed:
         """The query for all its published rows."""
-        # The rows of partitions belong to the table; those of heirs are published as their own.
+        # Rows of partitions belong to the table; those of inheriting tables are published as their
+        # own.
         source = sql.SQL("SELECT {} FROM {} {} WHERE {}").format(
             sql.SQL(", ").join(map(sql.Identifier, columns)),
             sql.SQL("" if self.kind == "p" else "ONLY"),
@@ -111,7 +112,7 @@ class PublishedTable(NamedTuple):
 
 
 class Catalog:
-    """Questions to one database, over one connection."""
+    """Queries to one database, over one connection."""
 
     def __init__(self, database: Database, connection: AsyncConnection[tuple[Any, ...]]) -> None:
         self.database = database
@@ -155,18 +156,18 @@ class Catalog:
             )
 
     async def current_lsn(self) -> int:
-        """The end of the log, as far as it is on PostgreSQL's disk."""
+        """The end of the log, as far as PostgreSQL has flushed it."""
         ((lsn,),) = await self.query("SELECT pg_current_wal_flush_lsn()::text")
         return parse_lsn(lsn)
 
     async def milestone(self) -> int:
-        """Write a mark to the log; everything committed before this call lies before it."""
+        """Write a mark to the log; everything committed before this call precedes it."""
         await self.query("SET synchronous_commit = local")
         ((lsn,),) = await self.query("SELECT pg_logical_emit_message(true, 'headwater', '')::text")
         return parse_lsn(lsn)
 
     async def try_lock(self, slot: str) -> bool:
-        """Be the only one who works with a slot, for as long as this connection lasts."""
+        """Lock a slot for as long as this connection lasts."""
         ((locked,),) = await self.query(
             "SELECT pg_try_advisory_lock(%s, hashtext(%s))", _LOCK_CLASS, slot
         )
@@ -177,8 +178,8 @@ class Catalog:
     async def describe(self, relation: Relation) -> Table:
         """What is needed to make records of a table's rows.
 
-        The log does not say what the primary key is when the replica identity is the full row, so
-        that is asked of the present table. If it is gone, so is the knowledge of its key.
+        The log does not include the primary key if the replica identity is the full row, so it is
+        looked up in the current table. If that is gone, the key is unknown.
         """
         names = tuple(column.name for column in relation.columns)
         if relation.identity in "di":
@@ -188,7 +189,7 @@ class Catalog:
         if not key:
             found = await self.query(_IDENTITY, relation.oid)
             primary = found[0][1] if found else None
-            # A part of a key that is not published would make different rows look like one.
+            # With an unpublished part of the key, different rows would look like one.
             if primary and set(primary) <= set(names):
                 key = tuple(i for i, name in enumerate(names) if name in primary)
         return await self._table(
@@ -229,7 +230,7 @@ class Catalog:
         return Table(name, columns, converters, key, full)
 
     async def _learn_types(self, oids: Iterable[int]) -> None:
-        """Ask for types that are not known, and for those that they are made of."""
+        """Look up unknown types, and the types they consist of."""
         unknown = {oid for oid in oids if oid not in SCALARS and oid not in self._types}
         while unknown:
             rows = await self.query(_TYPES, list(unknown))
@@ -244,7 +245,7 @@ class Catalog:
         return bool(await self.query("SELECT 1 FROM pg_publication WHERE pubname = %s", name))
 
     async def create_publication(self, name: str, tables: Sequence[str]) -> None:
-        """Publish tables; without any, all that there are and will be."""
+        """Publish tables; without any, all present and future ones."""
         if tables:
             targets = sql.SQL("TABLE {}").format(sql.SQL(", ").join(map(identifier, tables)))
         else:
@@ -268,7 +269,7 @@ class Catalog:
         return Slot(plugin, database, active, pid, status, lsn, behind or 0)
 
     async def create_slot(self, name: str) -> int:
-        """Create a slot; it holds back PostgreSQL's log from here on."""
+        """Create a slot; from here on PostgreSQL retains its log for it."""
         ((lsn,),) = await self.query(
             "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')", name
         )

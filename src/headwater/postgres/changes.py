@@ -6,18 +6,17 @@
 
 `timestamp` is the moment of the commit. `lsn` and `seq` are the record's position.
 
-- The **key** is made of the primary key; of the columns of the index where that is the replica
-  identity; of all columns where a table has neither.
-- **old_value** is there when PostgreSQL sends the whole old row: with REPLICA IDENTITY FULL. A
-  part of a row is never passed off as a row.
+- The **key** consists of the primary key; of the columns of an index if that is the replica
+  identity; of all columns if a table has neither.
+- **old_value** is present when PostgreSQL sends the whole old row: with REPLICA IDENTITY FULL. A
+  partial row is never presented as a row.
 - An update that **changes the key** moves an entity: it becomes a delete of the old key and an
-  insert of the new one, with one position, never to be appended apart.
-- A large value that an update **left alone** is not in PostgreSQL's log. It is taken from the old
-  row if that is there. Otherwise the column is missing in `value` and named in
-  `headers.unchanged`.
+  insert of the new one, with one position, always in one append.
+- A large value that an update **left unchanged** is not in PostgreSQL's log. It is taken from the
+  old row if available. Otherwise the column is missing in `value` and named in `headers.unchanged`.
 - **TRUNCATE** is a control record, `reset`, with the tables in `headers.tables`.
 
-Every change of a row, and every truncation, is a `Unit`: what is appended whole or not at all.
+Every change of a row, and every truncation, is a `Unit`: appended whole or not at all.
 """
 
 from __future__ import annotations
@@ -70,12 +69,12 @@ class Table:
     columns: tuple[str, ...]
     converters: tuple[Convert, ...]
     key: tuple[int, ...]
-    """Which columns the key is made of; empty if the table has no key."""
+    """The columns of the key; empty if the table has no key."""
     full: bool
-    """Whether PostgreSQL sends old rows whole."""
+    """Whether PostgreSQL sends whole old rows."""
 
     def values(self, row: Row) -> dict[str, Any]:
-        """The columns of a row that are known."""
+        """The known columns of a row."""
         if len(row) != len(self.columns):
             raise BadMessage(f"a row of {self.name} has {len(row)} columns")
         return {
@@ -104,12 +103,12 @@ def record_of(
 
 
 def control(kind: Control, headers: dict[str, Any]) -> bytes:
-    """A record that speaks about the state as a whole."""
+    """A record about the state as a whole."""
     return _encode({"headers": {"control": kind, **headers}})
 
 
 def snapshot_headers(position: Position, timestamp: str, slot: str) -> dict[str, Any]:
-    """The headers of a record that is not from the log; they name the slot that it goes with."""
+    """The headers of a record that is not from the log; they name its slot."""
     assert position.phase == SNAPSHOT
     return {
         "timestamp": timestamp,
@@ -133,8 +132,8 @@ def rfc3339(at_us: int) -> str:
 class Translator:
     """Makes records of the messages of one replication session.
 
-    `describe` has to be called for every `Relation` before the changes that follow it. Warnings
-    about tables that are in `warned` are not repeated.
+    Call `describe` for every `Relation` before the changes that follow it. Warnings about tables in
+    `warned` are not repeated.
     """
 
     warn: Callable[[str], None]
@@ -149,11 +148,11 @@ class Translator:
         return self._begin is not None
 
     def describe(self, relation: Relation, table: Table) -> None:
-        """Take note of what a table looks like from here on."""
+        """Record the definition of a table from here on."""
         self._tables[relation.oid] = table
 
     def translate(self, message: Message) -> Unit | None:
-        """The records that a message stands for; None if it changes no row."""
+        """The records of a message; None if it changes no row."""
         match message:
             case Begin():
                 self._open(message)
@@ -230,12 +229,12 @@ class Translator:
         return [record_of(table, "delete", table.key_of(old), headers, **images)]
 
     def _new_values(self, table: Table, message: Update) -> tuple[dict[str, Any], list[str]]:
-        """The new row, filled up from the old one, and the columns that remain unknown."""
+        """The new row, completed from the old one, and the columns that remain unknown."""
         new = message.new
         if UNCHANGED not in new:
             return table.values(new), []
         if message.old is not None and len(message.old) == len(new):
-            # In a part of a row, what is not part of the identity is NULL only by name.
+            # In a partial row, columns outside the identity are NULL only nominally.
             usable = range(len(new)) if message.old_is_full else table.key
             new = tuple(
                 message.old[index] if text is UNCHANGED and index in usable else text

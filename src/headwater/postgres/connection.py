@@ -1,7 +1,7 @@
-"""Connections to PostgreSQL, and its errors in our words.
+"""Connections to PostgreSQL, and its errors in plain words.
 
-All texts that come out of a connection must have the form that `values` expects, whatever the
-role or the database is configured to, so every connection sets what decides on it.
+All text from a connection must have the form that `values` expects, whatever the role's or the
+database's configuration, so every connection sets the options that determine it.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _SETTINGS: Final = {
     "bytea_output": "hex",
     "extra_float_digits": "1",
     "search_path": "pg_catalog",
-    # A snapshot or a wait for changes takes as long as it takes.
+    # A snapshot or a wait for changes may take any time.
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "idle_session_timeout": "0",
-    # We give a sign of life every few seconds.
+    # We send a sign of life every few seconds.
     "wal_sender_timeout": "60s",
 }
 
@@ -54,7 +54,7 @@ _LOST: Final = "can no longer"
 
 
 def _is_mistaken(dsn: str, parameters: dict[str, Any]) -> bool:
-    """Whether a password with special characters has ended up where it would be shown."""
+    """Whether a password with special characters was parsed as something that would be shown."""
     ports = str(parameters.get("port") or "")
     return not re.fullmatch(r"[\d,]*", ports) or (
         "://" in dsn and "@" in str(parameters.get("dbname") or "")
@@ -63,13 +63,13 @@ def _is_mistaken(dsn: str, parameters: dict[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where a database is. It can be shown: neither `repr` nor any error has the password."""
+    """The address of a database. Safe to show: neither `repr` nor any error has the password."""
 
     parameters: dict[str, Any]
 
     @classmethod
     def parse(cls, dsn: str) -> Database:
-        """Read a URI or a string of `name=value`; what is missing is taken from PG* variables."""
+        """Parse a URI or a `name=value` string; missing parts come from PG* variables."""
         try:
             parameters = conninfo_to_dict(dsn)
         except psycopg.Error:
@@ -97,7 +97,7 @@ class Database:
         )
 
     async def connect(self, *, replication: bool = False) -> AsyncConnection[tuple[Any, ...]]:
-        """A connection that commits every statement by itself."""
+        """A connection in autocommit mode."""
         more: dict[str, Any] = {"replication": "database"} if replication else {}
         parameters = {
             "connect_timeout": CONNECT_TIMEOUT_S,
@@ -121,7 +121,7 @@ class Database:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """What the driver raises comes out as what it means, without secrets."""
+        """Turn driver errors into explained ones, without secrets."""
         try:
             yield
         except psycopg.Error as error:
@@ -147,7 +147,7 @@ class Database:
         return NotPrepared(f"PostgreSQL refused: {said}")
 
     def said(self, error: psycopg.Error) -> str:
-        """PostgreSQL's own words in one line."""
+        """PostgreSQL's own message in one line."""
         words = error.diag.message_primary or str(error)
         return without_secret(words.removesuffix("."), self.secrets)
 

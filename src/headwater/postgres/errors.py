@@ -1,4 +1,4 @@
-"""What can go wrong between PostgreSQL and a stream, in one line that says what to do.
+"""Errors between PostgreSQL and a stream, each with one line that says what to do.
 
     PostgresError
     ├── NotConnected       no connection, or it was lost
@@ -8,8 +8,8 @@
     ├── StreamUnfit        the stream cannot take the changes of this database
     └── BadMessage         PostgreSQL sent something that the protocol does not allow
 
-`NotConnected` and `SlotInUse` pass with time; the others need a person. No message ever holds a
-password: whatever comes from a driver goes through `without_secret` first.
+`NotConnected` and `SlotInUse` are transient; the others need a person. No message ever contains a
+password: driver messages go through `without_secret` first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class PostgresError(Exception):
 
 
 class NotConnected(PostgresError):
-    """PostgreSQL cannot be reached, or not any more."""
+    """PostgreSQL cannot be reached, or no longer."""
 
 
 class NotPrepared(PostgresError):
@@ -42,7 +42,7 @@ class StreamUnfit(PostgresError):
 
 
 class BadMessage(PostgresError):
-    """Bytes that are no message of the replication protocol."""
+    """Bytes that are not a message of the replication protocol."""
 
 
 def without_secret(text: str, secrets: Iterable[str]) -> str:

@@ -1,10 +1,10 @@
 """The changes of a replication slot as they are committed.
 
-The driver can start streaming replication but not read it, so this module reads it at the level of
-libpq, whose functions the driver exposes (`psycopg.pq`). Asking again and again over SQL
-(`pg_logical_slot_peek_binary_changes`) would do without, but every question decodes the log again
-from where the slot stands, a large transaction arrives as one result, and changes come as late as
-the questions do. Here they are pushed, one at a time, and PostgreSQL waits when we do.
+The driver can start streaming replication but not read it, so this module reads it through libpq,
+whose functions the driver exposes (`psycopg.pq`). Polling over SQL
+(`pg_logical_slot_peek_binary_changes`) would avoid that, but every poll decodes the log again from
+the slot's position, a large transaction arrives as one result, and changes are as late as the
+polls. Here they are pushed, one at a time, with backpressure.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from headwater.postgres.errors import NotConnected, PostgresError
 from headwater.postgres.pgoutput import Keepalive, Message, read_frame, read_message, status_update
 from headwater.postgres.position import parse_lsn
 
-# How often to give a sign of life; PostgreSQL hangs up after 60 seconds without.
+# How often to send a sign of life; PostgreSQL disconnects after 60 seconds without.
 STATUS_INTERVAL_S: Final = 5.0
-# How long to wait for PostgreSQL's own goodbye; in a large transaction it has no ear for ours.
+# How long to wait for PostgreSQL to end the stream; during a large transaction it does not read our
+# end.
 FAREWELL_S: Final = 2.0
-# After so many messages without a pause, others get their turn.
+# After this many messages without a pause, yield to other tasks.
 _BREATH: Final = 100
 
 
 class Feed:
-    """A connection that replicates, or is about to."""
+    """A replication connection, started or not."""
 
     def __init__(self, database: Database, connection: AsyncConnection[tuple[Any, ...]]) -> None:
         self._database = database
@@ -56,7 +57,7 @@ class Feed:
         return parse_lsn(row[1]), row[2]
 
     async def start(self, slot: str, publication: str) -> None:
-        """Begin where the slot stands: with the first transaction that was not confirmed."""
+        """Start at the slot's position: with the first unconfirmed transaction."""
         statement = sql.SQL(
             "START_REPLICATION SLOT {} LOGICAL 0/0 (proto_version '1', publication_names {})"
         ).format(
@@ -68,7 +69,7 @@ class Feed:
             await self._connection.execute(statement)
 
     async def next(self) -> Message | Keepalive:
-        """The next thing that PostgreSQL has to say."""
+        """The next message from PostgreSQL."""
         frame = read_frame(await self._next_data())
         self._count += 1
         if self._count % _BREATH == 0:
@@ -82,21 +83,21 @@ class Feed:
             self.report()
 
     def report(self) -> None:
-        """Tell PostgreSQL how far we are; also a sign of life."""
+        """Report our progress to PostgreSQL; also a sign of life."""
         with self._database.explained():
             pgconn = self._connection.pgconn
             pgconn.put_copy_data(status_update(self._confirmed, now_us=time.time_ns() // 1000))
-            # What does not go out now goes out with the next report, or when something comes in.
+            # What is not sent now is sent with the next report, or when something arrives.
             pgconn.flush()
 
     async def keep_alive(self) -> None:
-        """Report now and then, until cancelled."""
+        """Report periodically, until cancelled."""
         while True:
             await asyncio.sleep(STATUS_INTERVAL_S)
             self.report()
 
     async def finish(self) -> None:
-        """Take leave, so that PostgreSQL has read the last report and the slot is free."""
+        """End the stream, so that PostgreSQL has read the last report and the slot is free."""
         with suppress(PostgresError, TimeoutError):
             async with asyncio.timeout(FAREWELL_S):
                 with self._database.explained():
@@ -128,8 +129,8 @@ class Feed:
 async def _readable(socket: int) -> None:
     """Wait until something can be read.
 
-    The loop looks at the socket only meanwhile: while we do not read, because the buffer is full,
-    it would report the same data over and over.
+    The loop watches the socket only during this call: while the buffer is full and we do not read,
+    it would report the same data again and again.
     """
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()

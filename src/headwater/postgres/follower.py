@@ -1,12 +1,12 @@
-"""From a replication slot to a stream, for as long as it takes.
+"""Following a replication slot into a stream, across failures.
 
 A *session* has one connection to each side. When either is lost, the session ends and the next one
-begins where the stream ends: with the transactions that PostgreSQL was not told to forget, less
+begins where the stream ends: with the transactions that PostgreSQL was not told to discard, minus
 those that the stream's last record shows to be stored. So a crash of any of the three, at any
-moment, neither loses a change nor repeats one, and there is no state to keep anywhere else.
+moment, neither loses a change nor repeats one, and no other state is kept anywhere.
 
-PostgreSQL is told that it may forget a transaction only after the answer to the append that holds
-its last record.
+PostgreSQL is told that it may discard a transaction only after the append with its last record was
+acknowledged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from headwater.postgres.position import format_lsn
 from headwater.postgres.sink import Overtaken, Sink
 
 PROGRESS_INTERVAL_S: Final = 10.0
-# A slot of a process that died is free again when PostgreSQL notices, 60 seconds later by default.
+# The slot of a dead process is free again when PostgreSQL notices, 60 seconds later by default.
 SLOT_PATIENCE_S: Final = 90.0
 STOP_GRACE_S: Final = 10.0
 _OVERTAKEN_MAX: Final = 3
@@ -88,9 +88,9 @@ class Follower:
         """How many records this object has appended."""
 
     async def run(self, stop: asyncio.Event, *, once: bool = False) -> None:
-        """Follow until `stop` is set, or (once) until what was committed before is stored.
+        """Follow until `stop` is set, or (once) until everything committed before is stored.
 
-        Failures that pass are waited out once something has been stored or could have been. Before
+        Transient failures are retried once something has been stored or could have been. Before
         that, they are raised, because they are more likely to be mistakes.
         """
         while not stop.is_set():
@@ -107,7 +107,7 @@ class Follower:
                 await _wait(stop, delay_s)
 
     def _worth_another(self, error: Exception) -> str | None:
-        """What to say before the next attempt; None if there is no point in one."""
+        """The message before the next attempt; None if a retry is pointless."""
         match error:
             case Overtaken():
                 self._overtaken += 1
@@ -132,7 +132,7 @@ class Follower:
     # --- One session -----------------------------------------------------------------------------
 
     async def _session_or_stop(self, stop: asyncio.Event, *, once: bool) -> None:
-        """A session ends itself in good order, but not before changes flow."""
+        """Run a session; once changes flow, it stops in good order by itself."""
         self._flowing = False
         session = asyncio.create_task(self._session(stop, once=once))
         stopping = asyncio.create_task(stop.wait())
@@ -169,7 +169,7 @@ class Follower:
             ]
             try:
                 await _first_of(work)
-                # Asked to stop: what is under way may still be stored.
+                # Asked to stop: an append in flight may still be stored.
                 buffer.close()
                 await asyncio.wait([work[1]], timeout=STOP_GRACE_S)
             finally:
@@ -242,7 +242,7 @@ class Follower:
 
 
 def counted(records: int) -> str:
-    """How much was done, for people.
+    """The number of records, for people.
 
     >>> counted(1), counted(2_000)
     ('1 record stored', '2,000 records stored')
@@ -251,7 +251,7 @@ def counted(records: int) -> str:
 
 
 async def _first_of(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Wait until one ends, and raise what ended it."""
+    """Wait until one ends, and raise its error."""
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()

@@ -1,4 +1,4 @@
-"""What a person does to a database around following it: set up, look, clean up."""
+"""Administration around following a database: set up, inspect, clean up."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from headwater.postgres.connection import Database
 from headwater.postgres.errors import NotPrepared, SlotInUse
 from headwater.postgres.plan import ensure_publication
 
-# PostgreSQL needs a moment to notice that a reader has gone away.
+# PostgreSQL needs a moment to notice that a reader is gone.
 SLOT_PATIENCE_S: Final = 3.0
 _LOOK_INTERVAL_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How things are."""
+    """The state of a slot and its publication."""
 
     slot: Slot | None
     has_publication: bool
@@ -51,13 +51,13 @@ async def set_up(
 
 
 async def status(database: Database, *, slot: str, publication: str) -> Status:
-    """Look, and change nothing."""
+    """Inspect, without changing anything."""
     async with _catalog(database) as catalog:
         return await _status(catalog, slot, publication)
 
 
 async def drop(database: Database, *, slot: str, publication: str) -> Status:
-    """Remove slot and publication; returns how things were before."""
+    """Remove slot and publication; returns the state before."""
     async with _catalog(database) as catalog:
         before = await _status(catalog, slot, publication)
         deadline = time.monotonic() + SLOT_PATIENCE_S

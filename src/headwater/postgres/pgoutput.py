@@ -1,18 +1,18 @@
 """The streaming replication protocol and the messages of `pgoutput`, version 1. No IO.
 
-Two layers. The outer one is what a WAL sender and its reader exchange: data (`w`) and signs of
-life (`k`) one way, reports of progress (`r`) the other. Inside the data are the messages of the
-output plugin: a transaction begins, has changes of rows, and is committed. Version 1 sends a
-transaction only when it is committed, whole and in commit order, which is the order that a
-stream needs; large ones wait on PostgreSQL's disk until then, not in our memory.
+There are two layers. In the outer one, a WAL sender sends data (`w`) and signs of life (`k`), and
+its reader sends reports of progress (`r`). The data contains the messages of the output plugin: a
+transaction begins, has row changes, and is committed. Version 1 sends a transaction only when it is
+committed, whole and in commit order, which is the order that a stream needs; large ones wait on
+PostgreSQL's disk until then, not in our memory.
 
 Rows come as texts by column, in the order of the last `Relation` message for their table, which
 PostgreSQL sends before the first change and again whenever the table has changed. A value is a
-text, None for NULL, or `UNCHANGED` for a large value that an update left alone and that
-PostgreSQL therefore did not write to its log again.
+text, None for NULL, or `UNCHANGED` for a large value that an update left unchanged and PostgreSQL
+therefore did not log again.
 
-Lengths are checked against what is there, so bytes that are no message raise `BadMessage` and
-nothing else.
+Lengths are checked against the available bytes, so invalid input raises `BadMessage` and nothing
+else.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Keepalive(NamedTuple):
 
 
 def read_frame(data: bytes) -> WalData | Keepalive:
-    """Take apart what a WAL sender sends."""
+    """Parse what a WAL sender sends."""
     kind = data[:1]
     if kind == b"w" and len(data) >= 25:
         return WalData(data[25:])
@@ -68,7 +68,7 @@ def read_frame(data: bytes) -> WalData | Keepalive:
 
 
 def status_update(flushed: int, *, now_us: int) -> bytes:
-    """Tell the WAL sender that everything before an LSN is safe here."""
+    """A report that everything before an LSN is stored here."""
     return struct.pack(">cQQQqB", b"r", flushed, flushed, flushed, now_us - EPOCH_US, 0)
 
 
@@ -113,7 +113,7 @@ class Update(NamedTuple):
     new: Row
     old: Row | None = None
     old_is_full: bool = False
-    """Whether `old` is the whole row, and not only what identifies it."""
+    """Whether `old` is the whole row, and not only its identity."""
 
 
 class Delete(NamedTuple):
@@ -127,14 +127,14 @@ class Truncate(NamedTuple):
 
 
 class Ignored(NamedTuple):
-    """A message that says nothing about rows: the origin of a transaction, or a type's name."""
+    """A message that does not concern rows: the origin of a transaction, or a type's name."""
 
 
 Message = Begin | Commit | Relation | Insert | Update | Delete | Truncate | Ignored
 
 
 def read_message(data: bytes) -> Message:
-    """Take apart a message of `pgoutput`."""
+    """Parse a message of `pgoutput`."""
     kind = data[:1]
     reader = _READERS.get(kind)
     if reader is None:
@@ -164,7 +164,7 @@ class _Cursor:
         return values
 
     def text(self) -> str:
-        """A text that ends with a zero byte."""
+        """A zero-terminated text."""
         end = self.data.find(b"\0", self.at)
         if end < 0:
             raise IndexError("a text without an end")
@@ -223,7 +223,7 @@ def _relation(cursor: _Cursor) -> Relation:
     schema, name = cursor.text(), cursor.text()
     identity = cursor.byte().decode()
     (count,) = cursor.numbers(_SHORT)
-    # What belongs to the system catalogue is sent without the name of its schema.
+    # System catalogue tables are sent without the name of their schema.
     return Relation(
         oid, schema or "pg_catalog", name, identity, tuple(_column(cursor) for _ in range(count))
     )

@@ -1,4 +1,4 @@
-"""What has to be there before changes can flow, and what may be done about what is not.
+"""What changes need before they can flow, and what may be created.
 
 | slot | the stream's last record | what happens |
 | --- | --- | --- |
@@ -8,8 +8,8 @@
 | missing | none | it is created, if that was asked for, with a snapshot if wanted |
 | missing | any other | refused, unless a snapshot is wanted: changes in between are lost |
 
-A slot that has lost changes is refused in any case, and so is a stream that reaches farther than
-PostgreSQL does: it was fed by another server, or by this one before it was set back.
+A slot that has lost changes is always refused, and so is a stream that is ahead of PostgreSQL: it
+was fed by another server, or by this one before it was reset to an earlier state.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Wanted:
 async def prepare(
     wanted: Wanted, catalog: Catalog, feed: Feed, sink: Sink, say: Callable[[str], None]
 ) -> None:
-    """Bring about everything that `Feed.start` needs."""
+    """Prepare everything that `Feed.start` needs."""
     check_slot_name(wanted.slot)
     if not await catalog.try_lock(wanted.slot):
         raise SlotInUse(f"another `headwater postgres` works with the slot {wanted.slot!r}")
@@ -84,9 +84,9 @@ async def prepare(
 async def ensure_publication(
     catalog: Catalog, name: str, *, slot: str, tables: Sequence[str], create: bool
 ) -> None:
-    """See that a publication is there, and older than the slot.
+    """Make sure that a publication exists, and is older than the slot.
 
-    PostgreSQL looks for it in the past that it decodes, and fails where there was none.
+    PostgreSQL looks it up as of the time that it decodes, and fails if it did not exist then.
     """
     if await catalog.has_publication(name):
         return
@@ -105,7 +105,7 @@ async def ensure_publication(
 
 
 async def _needs_slot(wanted: Wanted, catalog: Catalog, sink: Sink) -> bool:
-    """Whether a slot has to be created; raises if that would not do."""
+    """Whether a slot has to be created; raises if that would not be enough."""
     slot = await catalog.slot(wanted.slot)
     last = sink.last
     if last is not None and last.unfinished_slot is not None:

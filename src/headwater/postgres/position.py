@@ -1,13 +1,13 @@
-"""Where a change stands: the order of everything that one replication slot yields. No IO.
+"""Positions of changes: the order of everything that one replication slot yields. No IO.
 
-Changes come in the order of their commits, and within a transaction in the order in which they
-were made. So a change is named by the LSN of its commit and its number within the transaction,
-counted from 0 over everything that PostgreSQL sends. Both are facts of the write-ahead log: they
-come out the same however often the log is decoded, however appends are cut and whatever version of
-this program does it.
+Changes come in commit order, and within a transaction in the order in which they were made. So a
+change is identified by the LSN of its commit and its number within the transaction, counted from 0
+over everything that PostgreSQL sends. Both are properties of the write-ahead log: they are the same
+however often the log is decoded, however appends are split and whatever version of this program
+does it.
 
-A snapshot stands at the LSN at which its slot begins. A transaction may have that very LSN as
-well, so positions have a phase between the two: 0 for a snapshot, 1 for what follows.
+A snapshot has the LSN at which its slot begins. A transaction may have the same LSN, so positions
+have a phase between the two: 0 for a snapshot, 1 for what follows.
 
 Every record carries its position in its headers (`lsn`, `seq`, `snapshot`), and every append
 carries that of its last change as `Stream-Seq`, in a form that sorts bytewise.
@@ -29,7 +29,7 @@ _LSN: Final = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 
 
 def parse_lsn(text: str) -> int:
-    """Read an LSN as PostgreSQL writes it.
+    """Parse an LSN as PostgreSQL writes it.
 
     >>> parse_lsn("1/A0")
     4294967456
@@ -41,7 +41,7 @@ def parse_lsn(text: str) -> int:
 
 
 def format_lsn(lsn: int) -> str:
-    """Write an LSN so that PostgreSQL can read it, and so that texts sort as LSNs do.
+    """Format an LSN so that PostgreSQL can parse it, and texts sort like LSNs.
 
     >>> format_lsn(4294967456)
     '00000001/000000A0'
@@ -50,7 +50,7 @@ def format_lsn(lsn: int) -> str:
 
 
 class Position(NamedTuple):
-    """The place of a change; positions compare in the order of the stream."""
+    """The position of a change; positions compare in stream order."""
 
     lsn: int
     phase: int
@@ -67,11 +67,11 @@ class Position(NamedTuple):
 
 
 class LastRecord(NamedTuple):
-    """The last record in the stream that this package wrote."""
+    """The last record in the stream written by this package."""
 
     position: Position
     unfinished_slot: str | None = None
-    """The slot whose snapshot is not complete, if this record is part of such a snapshot."""
+    """The slot whose snapshot is incomplete, if this record is part of one."""
 
 
 class _Headers(msgspec.Struct):
@@ -89,7 +89,7 @@ _decoder: Final = msgspec.json.Decoder(_Record)
 
 
 def read_record(message: bytes | msgspec.Raw) -> LastRecord | None:
-    """What a message of the stream says about its place; None if it is not one of ours."""
+    """The position of a message in the stream; None if it is not one of ours."""
     try:
         headers = _decoder.decode(message).headers
         lsn = parse_lsn(headers.lsn)

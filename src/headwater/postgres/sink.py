@@ -1,19 +1,18 @@
-"""The stream that the changes go to: what it holds already, and how to add to it exactly once.
+"""The stream that receives the changes: what it holds, and how to append exactly once.
 
-Where to go on is not kept anywhere else: the stream's own last record says it. Everything after
-that position is new, everything up to it is stored.
+The position to continue from is kept only in the stream's own last record. Everything after that
+position is new, everything up to it is stored.
 
-That leaves one doubt. An append of an earlier run may still be on its way, sent by a process that
-died or lost its connection, and arrive after the last record was read. Two fences keep it from
-doing harm:
+One uncertainty remains. An append of an earlier run, sent by a process that died or lost its
+connection, may arrive after the last record was read. Two fences keep it from doing harm:
 
-- Every run writes under a producer epoch of its own, higher than those before. Once the first
-  append of a run is stored, the server refuses everything from earlier ones.
-- The first append of a run holds one unit only, and its `Stream-Seq` is that unit's position. If
-  something from an earlier run is stored after we looked, it ends at this unit or after it, so
-  the server refuses ours, and we look again. If ours is stored, nothing has come in between.
+- Every run writes under its own producer epoch, higher than those before. Once the first append of
+  a run is stored, the server refuses everything from earlier ones.
+- The first append of a run holds only one unit, and its `Stream-Seq` is that unit's position. If
+  something from an earlier run is stored after we read, it ends at this unit or after it, so the
+  server refuses ours, and we read again. If ours is stored, nothing came in between.
 
-Within a run, appends are numbered, one at a time, and may be sent again.
+Within a run, appends are numbered, sent one at a time, and may be retried.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ from headwater.postgres.buffer import Batch
 from headwater.postgres.errors import StreamUnfit
 from headwater.postgres.position import LastRecord, Position, format_lsn, read_record
 
-# What a server takes by default. A body far beyond its limit would not even be answered.
+# The default limit of a server. A body far beyond it would not even be answered.
 RECORD_BYTES_MAX: Final = 64 << 20
-# How many of the last messages to look through for one of ours; then all of them.
+# How many of the last messages to search for one of ours; then all of them.
 _LOOKS: Final = (1, 100, 10_000)
 
 
 class Overtaken(Exception):
-    """Something was stored that is not ours: look at the stream again before going on."""
+    """Something that is not ours was stored: read the stream again before continuing."""
 
 
 class Sink:
@@ -58,7 +57,7 @@ class Sink:
         self.last: LastRecord | None = None
 
     async def check(self, *, create: bool) -> None:
-        """See that the stream is there and fit for changes."""
+        """Make sure that the stream exists and can take changes."""
         try:
             info = await self._stream.head()
         except StreamNotFound:
@@ -75,14 +74,14 @@ class Sink:
             raise StreamUnfit(f"the stream {self.path!r} is closed; choose another one")
 
     async def find_last(self) -> LastRecord | None:
-        """Read from the stream how far it goes, and begin a run there."""
+        """Read from the stream how far it goes, and start a run there."""
         self._tag = None
         self.last = await self._look()
         return self.last
 
     @property
     def has_claimed(self) -> bool:
-        """Whether this run has stored something, so that no other run can any more."""
+        """Whether this run has stored something, so that earlier ones no longer can."""
         return self._tag is not None
 
     async def append(self, batch: Batch) -> None:
@@ -99,7 +98,7 @@ class Sink:
         except StaleEpoch as error:
             if tag is not None or error.current_epoch is None:
                 raise Overtaken("another run has taken over the stream") from error
-            # An earlier run had a clock that was ahead of ours.
+            # An earlier run had a clock ahead of ours.
             following = ProducerTag(self._producer, error.current_epoch + 1, 0)
             await self._send(batch, following, batch.last)
         self._tag = following
@@ -126,7 +125,7 @@ class Sink:
 
         if receipt.duplicate and tag.seq == 0:
             # Usually an attempt of ours whose answer was lost. But an epoch comes from a clock, and
-            # clocks are set back: if another run had this very epoch, nothing of ours is stored.
+            # clocks are set back: if another run had this same epoch, nothing of ours is stored.
             found = await self._look()
             if found is None or found.position != last:
                 raise Overtaken(f"another run has had the epoch {tag.epoch}")

@@ -1,12 +1,11 @@
-"""The first picture: all rows as they are at the very LSN at which the slot begins.
+"""The initial snapshot: all rows as of the LSN at which the slot begins.
 
-PostgreSQL exports, with a new slot, the snapshot of the moment from which the slot delivers
-changes. Rows read in it and changes read from the slot therefore fit together without a gap or an
-overlap.
+With a new slot, PostgreSQL exports a snapshot of the moment from which the slot delivers changes.
+So rows read in it and changes read from the slot fit together without a gap or an overlap.
 
-`snapshot-start` is appended before the slot is created. So whoever comes after a crash sees from
-the stream alone that a snapshot was begun and not finished, and that the slot of that name belongs
-to it. Such a snapshot is begun again, with a new slot; readers drop the unfinished one.
+`snapshot-start` is appended before the slot is created. So after a crash, the stream alone shows
+that a snapshot was begun and not finished, and that the slot of that name belongs to it. Such a
+snapshot starts over, with a new slot; readers drop the unfinished one.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from headwater.postgres.sink import Sink
 
 
 class Snapshot:
-    """Takes one snapshot. What has been appended before an interruption counts for nothing."""
+    """Takes one snapshot. What was appended before an interruption does not count."""
 
     def __init__(
         self, database: Database, catalog: Catalog, sink: Sink, *, slot: str, publication: str
@@ -47,11 +46,11 @@ class Snapshot:
         self.rows = 0
 
     async def take(self, feed: Feed, say: Callable[[str], None]) -> None:
-        """Create the slot, and append all rows as they are where it begins."""
+        """Create the slot, and append all rows as of its beginning."""
         self._lsn = await self._catalog.current_lsn()
         last = self._sink.last
         if last is not None and last.position.lsn == self._lsn:
-            # Nothing has happened in the database since an attempt that was not finished.
+            # Nothing has happened in the database since the unfinished attempt.
             self._seq = last.position.seq + 1
         await self._control(SNAPSHOT_START)
         if await self._catalog.slot(self._slot) is not None:
@@ -74,7 +73,7 @@ class Snapshot:
     async def _in_snapshot(
         self, connection: AsyncConnection[tuple[Any, ...]], name: str
     ) -> Catalog:
-        """See the database, its tables' definitions too, as it was at that moment."""
+        """See the database, including table definitions, as of that moment."""
         catalog = Catalog(self._database, connection)
         await catalog.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         await catalog.query(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(name)))
@@ -121,7 +120,7 @@ class Snapshot:
 async def _rows(
     connection: AsyncConnection[tuple[Any, ...]], selection: sql.Composed
 ) -> AsyncIterator[tuple[str | None, ...]]:
-    """Rows as texts, the same texts that the log has."""
+    """Rows as texts, in the same form as in the log."""
     count = 0
     async with connection.cursor() as cursor, cursor.copy(selection) as copy:
         async for row in copy.rows():

@@ -1,6 +1,6 @@
 """From PostgreSQL's texts to JSON values. No IO.
 
-PostgreSQL sends every value as text; what becomes of it depends on its type:
+PostgreSQL sends every value as text; its type determines the JSON value:
 
 - `smallint`, `integer`, `bigint`, `oid`: a JSON number with exactly these digits;
 - `real`, `double precision`: a JSON number; `NaN` and the infinities, which JSON lacks, as text;
@@ -10,11 +10,11 @@ PostgreSQL sends every value as text; what becomes of it depends on its type:
 - `json`, `jsonb`: as they are, embedded;
 - `bytea`: text, in base64;
 - arrays: JSON arrays of the above, nested when they have several dimensions;
-- a domain: as the type that it is made of;
+- a domain: like its base type;
 - everything else (`text`, `uuid`, `date`, `interval`, enums, ranges, rows, …): PostgreSQL's text.
 
 A `json` value that a strict reader would refuse (half of a surrogate pair, very deep nesting)
-becomes a text with the same content: a record that the server refuses would hold up all records
+becomes a text with the same content: a record that the server refuses would block all records
 behind it.
 """
 
@@ -44,7 +44,7 @@ class TypeInfo(NamedTuple):
     """What the catalogue says about a type."""
 
     base: int = 0
-    """The type that a domain is made of."""
+    """The base type of a domain."""
     element: int = 0
     """The type of an array's elements."""
     delimiter: str = ","
@@ -63,10 +63,10 @@ def converter(oid: int, types: Mapping[int, TypeInfo]) -> Convert:
 
 
 def key_text(values: list[Any]) -> str:
-    """The text of a key: of one value as it is, of several unambiguously.
+    """The text of a key: one value as it is, several unambiguously.
 
     Several values are a JSON array of their texts. One value is its own text, except that an empty
-    text (which is no key) and texts that could be taken for such an array are put into one, too.
+    text (which is not a key) and texts that look like such an array are wrapped in one, too.
 
     >>> key_text([7]), key_text(["a"]), key_text([""]), key_text([7, "a,b"])
     ('7', 'a', '[""]', '["7","a,b"]')
@@ -140,7 +140,7 @@ SCALARS: Final[Mapping[int, Convert]] = {
     1082: str,
     2950: str,
 }
-"""By the numbers that PostgreSQL gives its own types, which never change."""
+"""By the OIDs of built-in types, which never change."""
 
 
 # --- Arrays --------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def _array(convert: Convert, delimiter: str) -> Convert:
 
 
 def _nested(text: str, token: re.Pattern[str], convert: Convert) -> list[Any] | None:
-    """The elements of an array; None if the text is no array."""
+    """The elements of an array; None if the text is not an array."""
     bounds = _BOUNDS.match(text)
     start = bounds.end() if bounds else 0
     outermost: list[Any] = []
