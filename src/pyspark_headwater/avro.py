@@ -1,8 +1,8 @@
-"""Messages in Avro: the columns that a schema makes, and a message as their values.
+"""Avro messages: the columns of a schema, and the values of a message.
 
-A message is one record in Avro's binary encoding, without a file header or a fingerprint before
-it. A union is a column of its other type that may be null; unions of several types have no column
-that could hold them and are refused.
+A message is one record in Avro's binary encoding, without a file header or a fingerprint. A union
+with null is a nullable column of its other type; unions of several types have no column that could
+hold them and are refused.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ class AvroRecords:
         self.columns = found
 
     def values(self, message: bytes) -> dict[str, Any]:
-        """The fields of a message; raises ValueError if it is no such record."""
+        """The fields of a message; raises ValueError if it is not such a record."""
         body = io.BytesIO(message)
         try:
             record: Any = _fastavro.schemaless_reader(body, self._schema, None)
         except Exception as error:
-            # What a decoder raises at bytes that mean nothing to it is not part of its contract.
+            # What a decoder raises for invalid bytes is not part of its contract.
             raise ValueError(f"no such record: {error!r}") from None
         if body.read(1):
             raise ValueError("the message goes on after the record")
@@ -126,7 +126,7 @@ def _column(schema: Any, known: dict[str, Any], inside: tuple[str, ...]) -> Data
 
 
 def _plain(value: Any) -> Any:
-    """Ids as text; everything else is what Arrow takes."""
+    """Ids as text; Arrow takes everything else as it is."""
     match value:
         case dict():
             return {name: _plain(one) for name, one in value.items()}

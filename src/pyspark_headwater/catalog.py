@@ -5,10 +5,9 @@
     register_streams(spark, "http://localhost:4437", "shop/**")
     spark.sql("SELECT count(*) FROM shop_orders")
 
-A catalog of Spark is a class of the JVM, which a package for Python cannot bring. So each stream
-becomes a temporary view of the session, and one more view lists them. A view is what its stream
-held when it was first queried, however often it is queried after that; another call brings all
-views up to date, with the streams that were created since.
+A Spark catalog is a JVM class, which a Python package cannot provide. So each stream becomes a
+temporary view of the session, and one more view lists them. A view always shows what its stream
+held when it was first queried; another call updates all views, and adds streams created since.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def register_streams(
 
 
 def view_names(streams: Iterable[str], prefix: str = "") -> dict[str, str]:
-    """Paths in words that SQL takes without quotes, no two of them the same but for case."""
+    """Paths as SQL identifiers without quotes, unique even ignoring case."""
     names: dict[str, str] = {}
     taken = {f"{prefix}{LIST_VIEW}".lower()}
     for stream in sorted(streams):

@@ -1,4 +1,4 @@
-"""Documents as rows: what each of them holds now.
+"""Documents as rows: the current content of each.
 
     from pyspark_headwater.documents import read_documents
 
@@ -6,8 +6,8 @@
     texts = notes.selectExpr("document", "get_json_object(state, '$.content') AS text")
     texts.write.mode("overwrite").parquet("lake/notes")
 
-The server folds a document into its state, from its last snapshot on, in a process of its own. Each
-task asks for its share one by one, so as many are folded at a time as tasks run. Every action
+The server folds a document into its state, starting from its last snapshot, in a separate process.
+Each task requests its share one by one, so as many are folded at a time as tasks run. Every action
 reads again; write the rows to a table to keep them.
 """
 
@@ -35,9 +35,9 @@ _COLUMNS: Final = pa.schema(
 def read_documents(
     spark: SparkSession, endpoint: str, service: str, *, token: str | None = None
 ) -> DataFrame:
-    """A row for each document of a service: its path, where it ended, and its content as JSON.
+    """A row for each document of a service: its path, its end, and its content as JSON.
 
-    Documents that are deleted meanwhile are left out.
+    Documents deleted meanwhile are left out.
     """
     options = {"endpoint": endpoint, **({} if token is None else {"token": token})}
     pattern = f"{ROOT}/{service}/{DOCS}/**"

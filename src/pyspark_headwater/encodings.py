@@ -1,8 +1,8 @@
 """Messages that are not JSON, as columns: Avro and Protobuf.
 
-Columns are the fields of the type that `valueSchema` describes, after the place of the message.
-With a schema of the user's own it is those of them that it names. What does not fit is treated as
-`mode` says, like JSON that does not fit.
+The columns are the message's place, followed by the fields of the type that `valueSchema`
+describes. A user's own schema selects some of them. Messages that do not fit are treated according
+to `mode`, like JSON that does not fit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How messages become columns. Travels to tasks, which make the decoder."""
+    """How messages become columns. Sent to tasks, which create the decoder."""
 
     format: str
     schema: str
@@ -43,7 +43,7 @@ class Decoding:
 
     @classmethod
     def of(cls, encoding: Encoding) -> Decoding:
-        """With the schema itself where the option names a file, which only the driver may have."""
+        """With the schema itself if the option names a file, which only the driver may have."""
         text = encoding.schema
         if encoding.format == "avro":
             inline = text.lstrip().startswith(("{", "[", '"'))
@@ -72,7 +72,7 @@ def _file(path: str) -> bytes:
 
 
 def messages_decoded(schema: StructType, mode: Mode, decoding: Decoding) -> Shape:
-    """Rows of what messages hold."""
+    """Rows of decoded messages."""
     check_places(schema, mode)
     known = {field.name: field.dataType for field in decoding.decoder().columns.fields}
     for field in schema.fields:

@@ -1,14 +1,14 @@
-"""What can go wrong in Spark that is not the server's answer. Spark shows the message to the user.
+"""Errors in Spark that are not the server's answer. Spark shows the message to the user.
 
 HeadwaterSparkError
-├── InvalidOption       an option, or a combination of them, that means nothing
+├── InvalidOption       an invalid option or combination of options
 ├── UnknownStream       the server has no such stream
-├── DataLoss            what was to be read is no longer there
+├── DataLoss            data to be read no longer exists
 ├── MalformedMessage    a message, or a row, does not fit
-├── NotReadDirectly     history that was to be read without the server cannot be
-├── NotWritten          the server does not take what the sink sends
-├── OtherWriter         a table has changed while a batch for it was being made
-└── Paused              a pipeline that was told to wait is to run only once
+├── NotReadDirectly     history cannot be read without the server
+├── NotWritten          the server refuses what the sink sends
+├── OtherWriter         a table changed while a batch for it was being made
+└── Paused              a paused pipeline was to run only once
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Final
 
 
 class HeadwaterSparkError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base of everything that this package raises on purpose."""
 
 
 class InvalidOption(HeadwaterSparkError):
-    """An option, or a combination of options, that means nothing."""
+    """An invalid option or combination of options."""
 
 
 class UnknownStream(HeadwaterSparkError):
@@ -42,15 +42,15 @@ class NotReadDirectly(HeadwaterSparkError):
 
 
 class NotWritten(HeadwaterSparkError):
-    """The server refuses what the sink sends, and sending it again would not help."""
+    """The server refuses what the sink sends, and a retry would not help."""
 
 
 class OtherWriter(HeadwaterSparkError):
-    """A table has changed while a batch for it was being made; nothing of the batch is in it."""
+    """A table changed while a batch for it was being made; none of the batch is in it."""
 
 
 class Paused(HeadwaterSparkError):
-    """A pipeline was told to take in nothing, and is not to wait until that changes."""
+    """A pipeline is paused, and is not supposed to wait."""
 
 
 _OURS: Final = ("pyspark_headwater.", "headwater.")
@@ -61,7 +61,7 @@ _SLOW_START: Final = "Python worker failed to connect back"
 
 
 def reason(text: str) -> str:
-    """What went wrong, out of a traceback that came through Spark."""
+    """The cause, extracted from a traceback that came through Spark."""
     ours = [line for line in text.splitlines() if line.startswith(_OURS)]
     if ours:
         return ours[-1].partition(": ")[2]
@@ -72,9 +72,9 @@ def reason(text: str) -> str:
 
 
 def is_slow_start(error: Exception) -> bool:
-    """Whether a query ended because the machine was too busy to start a Python process in time.
+    """Whether a query failed because the machine was too busy to start a Python process in time.
 
-    Spark gives the process that asks a source what is new ten seconds, and there is no setting.
+    Spark gives the process that asks a source for new offsets ten seconds, and there is no setting.
     Nothing was read by then: the query can be started again.
     """
     return _SLOW_START in str(error)

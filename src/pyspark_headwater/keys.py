@@ -1,8 +1,8 @@
-"""The key and the headers that a message carries in itself.
+"""The key and the headers inside a message.
 
-Changes of the State Protocol have them: `key`, and an object `headers`. Any JSON object that has
-these fields is read the same way. A string is taken as it is, anything else as its JSON text; what
-is missing or null, or not the kind of message that has such fields, is null.
+Changes of the State Protocol have them: `key`, and an object `headers`. Any JSON object with these
+fields is read the same way. A string is taken as it is, anything else as its JSON text; a missing
+or null field is null, and so are both for messages that cannot have such fields.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def keys_and_headers(
     messages: Sequence[str | bytes],
 ) -> tuple[list[str | None], list[Headers | None]]:
-    """Both of each message."""
+    """The key and the headers of each message."""
     keys: list[str | None] = []
     headers: list[Headers | None] = []
     for message in messages:

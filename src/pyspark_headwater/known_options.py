@@ -1,6 +1,6 @@
 """The options of the format, each described once: where it applies, its default, its meaning.
 
-The table in the documentation is held against this one by a test.
+A test compares the table in the documentation with this one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RETRY_TIMEOUT_DEFAULT_S: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One line of the table in the documentation."""
+    """One row of the table in the documentation."""
 
     name: str
     uses: tuple[Use, ...]

@@ -1,9 +1,9 @@
-"""Large answers without a detour.
+"""Reading large answers without the event loop.
 
-What a task reads in bulk comes in answers of many megabytes. An event loop takes them in pieces of
-64 KiB, and that costs as much as everything else that a task does with them. So over plain HTTP a
-thread reads such an answer in one go, over connections of its own. Everything else, and whatever
-goes over TLS or through a proxy, goes the usual way.
+Bulk reads return answers of many megabytes. An event loop reads them in pieces of 64 KiB, which
+costs as much as everything else that a task does with them. So over plain HTTP a thread reads such
+an answer in one go, over its own connections. Everything else, and anything over TLS or through a
+proxy, goes the usual way.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _IDLE_MAX: Final = 8
 
 
 class LargeAnswers:
-    """A transport that takes answers in bulk itself and leaves the rest to another."""
+    """A transport that reads bulk answers itself and delegates the rest."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
         self._timeouts = Timeouts()
-        # Shared by threads: appending and popping are single steps.
+        # Shared by threads: appending and popping are atomic.
         self._idle: list[HTTPConnection] = []
 
     async def send(self, request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""What a reader or a writer was asked for.
+"""The options of a reader or a writer.
 
 Spark passes options as text, in any case. Unknown and contradictory options are refused before
 anything is read, with the name that was probably meant.
@@ -37,7 +37,7 @@ TRIGGER_DELAY_DEFAULT: Final = "15m"
 _UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION: Final = re.compile(r"(\d{1,9}) ?(ms|s|m|h)")
 
-# What Spark itself hands to a sink or source along with the options that are meant for it.
+# What Spark itself passes to a sink or source along with its options.
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname", "triggertype"})
 
 
@@ -51,13 +51,13 @@ class Server:
 
     @property
     def base(self) -> str:
-        """The address of what is not below a stream."""
+        """The base address of everything that is not below a stream."""
         return self.root.removesuffix("/stream")
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """What messages are if they are not JSON."""
+    """The encoding of messages that are not JSON."""
 
     format: ValueFormat
     schema: str
@@ -66,7 +66,7 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a reader was asked for."""
+    """The options of a reader."""
 
     server: Server
     streams: tuple[str, ...]
@@ -89,7 +89,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a writer was asked for."""
+    """The options of a writer."""
 
     server: Server
     stream: str | None
@@ -106,7 +106,7 @@ class WriteOptions:
 
 
 class _Given:
-    """The options as they came, checked by name, read by type."""
+    """The options as given, checked by name, read by type."""
 
     def __init__(self, options: Mapping[str, str], use: Use) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
@@ -143,7 +143,7 @@ class _Given:
         return text.lower() == "true"
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """One of some words in any case; the first of them by default."""
+        """One of several words in any case; the first by default."""
         text = self.text(name) or choices[0]
         for choice in choices:
             if choice.lower() == text.lower():
@@ -236,7 +236,7 @@ def _encoding(given: _Given) -> Encoding | None:
 
 
 def _least(given: _Given) -> int | None:
-    """How many messages a micro-batch is worth waiting for."""
+    """The smallest number of messages worth a micro-batch."""
     least = given.number("minOffsetsPerTrigger", 1, 2**53)
     most = given.number("maxOffsetsPerTrigger", 1, 2**53)
     if least is None and given.text("maxTriggerDelay") is not None:

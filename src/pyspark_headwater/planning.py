@@ -1,13 +1,13 @@
-"""Cutting what is to be read into tasks.
+"""Splitting what is to be read into tasks.
 
-The cut depends on the offsets and on the options alone: not on the time, not on what was appended
-later, not on where the server keeps the data. A micro-batch that is run again therefore has the
-same partitions with the same rows, which is what the exactly-once sink rests on.
+The split depends only on the offsets and the options: not on the time, not on later appends, not on
+where the server keeps the data. So a micro-batch that is run again has the same partitions with the
+same rows, which the exactly-once sink relies on.
 
-The server cuts, for it knows where appends begin, and says if something is lost. Right after the
-end of a stream was asked for, what lies before it is known to be there. If that is no more than one
-task reads, it is not cut. So nobody is asked, and a micro-batch begins that much earlier. Should it
-be gone when the task comes to read it, the task says so.
+The server does the split, because it knows where appends begin, and reports lost data. Right after
+a stream's tail was queried, everything before it is known to exist. If that is no more than one
+task reads, it is not split. So no request is needed, and a micro-batch starts that much earlier.
+Should it be gone when the task reads it, the task reports that.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Planner:
     def partitions(
         self, start: Offsets, end: Offsets, *, is_known: bool = False
     ) -> list[RangesPartition]:
-        """The tasks that read from one place to another, which may be known to be there."""
+        """The tasks that read from one place to another, which may be known to exist."""
         self._is_known = is_known and self._options.fail_on_data_loss
         changed = [(name, start.get(name, BEGINNING), end[name]) for name in sorted(end)]
         changed = [(name, first, last) for name, first, last in changed if first != last]
@@ -87,7 +87,7 @@ class Planner:
 
 
 def packed(ranges: Sequence[StreamRange], target_bytes: int) -> list[list[StreamRange]]:
-    """Neighbours together in one task, as long as they are not too much for it."""
+    """Neighbours together in one task, up to a size."""
     groups: list[list[StreamRange]] = []
     room = 0
     for one in ranges:

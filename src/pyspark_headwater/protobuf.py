@@ -1,9 +1,9 @@
-"""Messages in Protobuf: the columns that a message type makes, and a message as their values.
+"""Protobuf messages: the columns of a message type, and the values of a message.
 
-The type comes from a set of descriptors, which `protoc --descriptor_set_out --include_imports`
-writes. A field that was not set is null if its presence is known, and its default otherwise. Enums
-are their names, `google.protobuf.Timestamp` is a timestamp, and an unsigned 64-bit number is a
-decimal, because no other column holds all of them.
+The type comes from a descriptor set, which `protoc --descriptor_set_out --include_imports` writes.
+An unset field is null if its presence is tracked, and its default otherwise. Enums are their names,
+`google.protobuf.Timestamp` is a timestamp, and an unsigned 64-bit number is a decimal, because no
+other column holds all of them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ except ImportError:
     descriptor_pb2 = None
 
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
-# By the numbers that descriptors have for types: int32, int64, uint32, uint64 and so on.
+# By the type numbers of descriptors: int32, int64, uint32, uint64 and so on.
 _PLAIN: Final[Mapping[int, DataType]] = {
     1: IntegerType(),
     2: LongType(),
@@ -80,7 +80,7 @@ class ProtobufMessages:
         self.columns = _columns(self._descriptor, ())
 
     def values(self, message: bytes) -> dict[str, Any]:
-        """The fields of a message; raises ValueError if it is no such message."""
+        """The fields of a message; raises ValueError if it is not such a message."""
         try:
             return _values(self._type.FromString(message))
         except (DecodeError, ValueError, OverflowError) as error:

@@ -1,11 +1,11 @@
-"""Reading less where a filter allows it: by stream, by time and by offset.
+"""Reading less if a filter allows it: by stream, by time and by offset.
 
-What a filter leaves out is not read as far as whole appends allow, and Spark applies the filter to
-the rest all the same. So a filter that is not understood here costs time and nothing else.
+What a filter excludes is not read, as far as whole appends allow, and Spark still applies the
+filter to the rest. So a filter that is not supported here only costs time.
 
-Spark refuses a reader that has `pushFilters` unless `spark.sql.python.filterPushdown.enabled` is
-on, and does not tell a reader whether it is. But only then does it plan in a process of a module of
-its own, and that can be seen.
+Spark refuses a reader with `pushFilters` unless `spark.sql.python.filterPushdown.enabled` is on,
+and does not tell a reader whether it is. But only then does it plan in a process of a separate
+module, and that can be detected.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def is_switched_on() -> bool:
 def narrowed(
     start: Offsets, end: Offsets, filters: Sequence[Filter], wire: Wire, *, own_schema: bool
 ) -> tuple[Offsets, Offsets]:
-    """The places between which all rows lie that pass the filters.
+    """The places between which all rows that pass the filters lie.
 
-    With a schema of the user's own, `timestamp` is a field of the message and `_timestamp` is not.
+    With a user's own schema, `timestamp` is a field of the message and `_timestamp` is not.
     """
     start, end = dict(start), dict(end)
     for one in filters:
@@ -94,7 +94,7 @@ def _by_offset(one: Filter, start: Offsets, end: Offsets, wire: Wire) -> None:
         try:
             after = wire.reach(name, offset, messages=0).offset
         except BadRequest:
-            # No offset of this stream: whether anything passes is for Spark to find out.
+            # Not an offset of this stream: Spark decides whether anything passes.
             continue
         if isinstance(one, EqualTo | GreaterThan | GreaterThanOrEqual):
             start[name] = max(start[name], offset)

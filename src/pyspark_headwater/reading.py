@@ -25,7 +25,7 @@ from pyspark_headwater.wire import Wire, wire_to
 
 # Arrow batches of this size cost Spark the least: smaller ones are mostly overhead.
 ROWS_PER_BATCH: Final = 20_000
-# What is so small takes longer to ask for than to send.
+# Data this small takes longer to request than to send.
 _SMALL_BYTES: Final = 64 * 1024
 _SMALL_AT_ONCE: Final = 4
 
@@ -54,7 +54,7 @@ def read_partition(options: ReadOptions, partition: RangesPartition, shape: Shap
 def _under_way(
     ranges: Sequence[StreamRange], read: Callable[[StreamRange], Iterator[Any]]
 ) -> Iterator[tuple[StreamRange, Iterator[Any]]]:
-    """Each range with what is read of it. Several small ones are on their way at a time."""
+    """Each range with its data. Several small ones are fetched at a time."""
     small = [one for one in ranges if one.bytes <= _SMALL_BYTES]
     if len(small) < 2:
         yield from ((one, ahead(read(one))) for one in ranges)
@@ -80,7 +80,7 @@ def _of(coming: Future[list[T]]) -> Iterator[T]:
 
 
 def ahead(batches: Iterator[T]) -> Iterator[T]:
-    """The same; while one of them is put to use, the next is on its way."""
+    """The same items; while one is in use, the next is fetched."""
     with ThreadPoolExecutor(1, "headwater-read") as thread:
         coming = thread.submit(next, batches, None)
         while (batch := coming.result()) is not None:
@@ -89,7 +89,7 @@ def ahead(batches: Iterator[T]) -> Iterator[T]:
 
 
 def _taking(shape: Shape, stream: str, *, json: bool, headers: bool) -> Take:
-    """What is made of a frame: rows as Spark wants them, if a frame is enough to tell."""
+    """What to make of a frame: rows for Spark, if the frame alone is enough."""
     whole = shape.whole if json and isinstance(shape, ParsedMessages) else None
 
     def take(frame: Frame, first: Offset) -> Any:

@@ -4,9 +4,9 @@ A row with a column `value` is that message; any other row is a JSON object of i
 `keyColumn` it becomes a change of the State Protocol. If no stream is named, the column `stream`
 says where a row goes.
 
-The cut into requests is a function of the rows and of nothing else: so many rows, or less if they
-are large. A task that is run again with the same rows sends the same requests with the same
-numbers, and the server knows which of them it has.
+The split into requests depends only on the rows: a number of rows, or fewer if they are large. A
+task that is run again with the same rows sends the same requests with the same numbers, and the
+server knows which of them it has.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """What one request appends to a stream, and its number among those of the task."""
+    """What one request appends to a stream, and its number within the task."""
 
     stream: str
     seq: int
@@ -141,7 +141,7 @@ def _body_of(value: str | bytes | None) -> bytes:
 
 
 def converter(kind: DataType) -> Convert:
-    """How a value of a Spark type becomes something that JSON has."""
+    """How to convert a value of a Spark type to JSON."""
     match kind:
         case StructType():
             inner = {one.name: converter(one.dataType) for one in kind.fields}
@@ -179,7 +179,7 @@ class _Pending:
 
 
 def cut(messages: Iterable[Message], *, json: bool, rows_max: int) -> Iterator[Append]:
-    """Messages into appends: many to one in JSON streams, unless each has an id of its own."""
+    """Messages into appends: many to one in JSON streams, unless each has its own id."""
     pending: dict[str, _Pending] = {}
     buffered = 0
     for message in messages:

@@ -1,9 +1,9 @@
-"""Reading sealed history where it is, not through the server.
+"""Reading sealed history directly, not through the server.
 
-The server says which file holds a piece of a stream, and where that file is. Whoever may read
-it there takes the rows from it, each block compared with its checksum, and they are the rows that
-the server would have sent. The server remains the one to ask for everything else, and for whatever
-cannot be read that way.
+The server says which file holds a piece of a stream, and where that file is. A client with access
+to it reads the rows from there, verifying each block against its checksum, and they are the rows
+that the server would have sent. Everything else, and whatever cannot be read that way, still comes
+from the server.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from headwater.core.offsets import Offset, parse_offset
 try:
     from headwater.store.history.direct import open_segment
 except ImportError as error:
-    # Object storage needs a native library. Without it the server is there as ever.
+    # Object storage needs a native library. Without it, the server is used.
     _missing: str | None = str(error)
 else:
     _missing = None
 
 _BLOCK_BYTES: Final = 8 * 2**20
-# Someone who may not read a place, or does not reach it, need not find that out for every file.
+# A client that has no access to a place, or cannot reach it, need not find that out for every file.
 _REST_S: Final = 60.0
 
 Take = Callable[[Frame, Offset], Any]
@@ -41,7 +41,7 @@ class NotReadable(Exception):
 
 
 def read_sealed(file: SealedFile, offset: str, until: str, take: Take) -> Iterator[tuple[Any, str]]:
-    """What is made of the frames of a piece, each with the offset after it."""
+    """The converted frames of a piece, each with the offset after it."""
     place = _place(file)
     first, end = _offset(offset), _offset(until)
     try:

@@ -1,7 +1,7 @@
 """Which streams a reader reads, and where each of them begins and ends.
 
-A place in several streams is a dict from stream to offset with its keys in order, so that the same
-place always has the same text in Spark's checkpoints. Offsets of one stream sort as text.
+A place in several streams is a dict from stream to offset with sorted keys, so that the same place
+always has the same text in Spark's checkpoints. Offsets of one stream sort as text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Offsets = dict[str, str]
 
 
 class Selection:
-    """The streams that were asked for, as the server has them."""
+    """The requested streams, as the server has them."""
 
     def __init__(self, options: ReadOptions, wire: Wire) -> None:
         self._options = options
@@ -30,7 +30,7 @@ class Selection:
         self._pattern = _parsed(options.pattern) if options.pattern else None
 
     def listed(self) -> list[StreamSummary]:
-        """The streams that exist, by name."""
+        """The existing streams, by name."""
         if self._pattern is not None:
             found = self._wire.list_streams(self._pattern.prefix)
             return [
@@ -42,7 +42,7 @@ class Selection:
         return [one for name in self._options.streams if (one := self._look(name)) is not None]
 
     def existing(self) -> list[StreamSummary]:
-        """The same, but each stream that was named has to be there."""
+        """The same, but each named stream must exist."""
         found = self.listed()
         for name in sorted(set(self._options.streams) - {one.name for one in found}):
             raise UnknownStream(
@@ -115,12 +115,12 @@ _LOSSES: Final = {
 
 
 def is_data_loss(error: ResponseError) -> bool:
-    """Whether an answer says that what was to be read is gone."""
+    """Whether an answer says that the data to be read is gone."""
     return is_gone(error) or error.code in ("unknown_offset", "offset_expired")
 
 
 def is_gone(error: ResponseError) -> bool:
-    """Whether there is no such stream any more."""
+    """Whether the stream no longer exists."""
     is_missing = isinstance(error, StreamNotFound | StreamGone)
     return is_missing and error.code != "offset_expired"
 

@@ -1,10 +1,10 @@
-"""The columns: as the server knows a message, or as the user's schema wants it parsed.
+"""The columns: as the server sends a message, or parsed by the user's schema.
 
 Without a schema a row is a message with its place. With one, each field of the schema is a field of
-the JSON object that the message is; names that begin with an underscore and are listed in `PLACES`
-are the message's place and sender again. Parsing is pyarrow's, a batch at a time. A message does
-not fit when it is no object or when a field has another type; fields that the schema does not name
-are ignored, and fields that the message does not have are null.
+the message's JSON object; names that begin with an underscore and are listed in `PLACES` are the
+message's place and sender. pyarrow does the parsing, a batch at a time. A message does not fit if
+it is not an object or if a field has another type; fields that the schema does not name are
+ignored, and fields missing in the message are null.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ PLACES: Final[Mapping[str, DataType]] = {
 _EXCERPT_CHARS: Final = 200
 
 Shape = Callable[[str, Any], Any]
-"""Makes the rows that Spark was promised of a stream's rows as the server sends them."""
+"""Converts a stream's rows from the server's form to the one that Spark expects."""
 
 
 def message_schema(*, json: bool, headers: bool) -> StructType:
@@ -80,12 +80,12 @@ def message_schema(*, json: bool, headers: bool) -> StructType:
 
 
 def names_sender(schema: StructType) -> bool:
-    """Whether a schema of the user's own asks who sent a message."""
+    """Whether a user's own schema asks for the sender of a message."""
     return any(f"_{name}" in schema.fieldNames() for name in SENDER)
 
 
 def messages_as_rows(schema: StructType) -> Shape:
-    """Rows as the server sends them, under the names that Spark was told."""
+    """Rows as the server sends them, with the names that Spark expects."""
     target = to_arrow_schema(schema, timezone="UTC")
     names = [name for name in target.names if name not in ("stream", KEY, HEADERS)]
 
@@ -110,7 +110,7 @@ def messages_as_rows(schema: StructType) -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """Rows that are as Spark wants them."""
+    """Rows in the form that Spark expects."""
 
     batch: Any
 
@@ -134,10 +134,10 @@ class ParsedMessages:
         return batch.filter(pc.is_null(corrupt)) if self._mode == "DROPMALFORMED" else batch
 
     def whole(self, stream: str, frame: Frame, first: Offset) -> Any:
-        """The rows of a frame in one pass over its bytes; None if that cannot be done.
+        """The rows of a frame in one pass over its bytes; None if that is not possible.
 
         The parser takes lines of objects. If it is not easy to tell where messages end, or if one
-        of them does not fit, they are looked at one by one.
+        of them does not fit, they are processed one by one.
         """
         if not len(self._wanted):
             return None
@@ -162,7 +162,7 @@ class ParsedMessages:
 
 
 def place_columns(stream: str, rows: Any, corrupt: Any) -> dict[str, Callable[[], Any]]:
-    """What does not come from the message, by the names in `PLACES`, made when it is asked for."""
+    """Columns that do not come from the message, by the names in `PLACES`, computed on demand."""
     return {
         "_stream": lambda: pa.repeat(pa.scalar(stream, pa.string()), rows.num_rows),
         "_offset": lambda: rows.column("offset"),
@@ -177,13 +177,13 @@ def _texts(values: Any) -> Any:
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
-        # Bytes that are no text become escapes that JSON does not know, so that they fit nothing.
+        # Bytes that are not text become escapes that JSON does not have, so that they never fit.
         texts = [value.decode("utf-8", "backslashreplace") for value in values.to_pylist()]
         return pa.array(texts, pa.string())
 
 
 def check_places(schema: StructType, mode: Mode) -> None:
-    """Refuse columns that have the name of a place and another type."""
+    """Refuse columns with the name of a place and another type."""
     for field in schema.fields:
         expected = PLACES.get(field.name)
         if expected is not None and field.dataType != expected:
@@ -196,7 +196,7 @@ def check_places(schema: StructType, mode: Mode) -> None:
 
 
 def _parse_all(values: Any, wanted: Any, mode: Mode, stream: str, rows: Any) -> tuple[Any, Any]:
-    """The parsed table, and the texts of those messages that do not fit."""
+    """The parsed table, and the texts of messages that do not fit."""
     whole = _parse(values, wanted)
     if whole is not None:
         return whole, pa.nulls(len(values), pa.string())
@@ -216,7 +216,7 @@ def _parse_all(values: Any, wanted: Any, mode: Mode, stream: str, rows: Any) -> 
 
 
 def _sift(values: Any, start: int, wanted: Any, good: list[Any]) -> set[int]:
-    """Halve until what does not fit stands alone; a row of nulls takes its place."""
+    """Bisect until misfits are isolated; a row of nulls replaces each."""
     table = _parse(values, wanted)
     if table is not None:
         good.append(table)
@@ -241,11 +241,11 @@ def _parse(values: Any, wanted: Any) -> Any:
 
 
 def _read_json(text: Any, wanted: Any, messages: int) -> Any:
-    """A table of so many objects in a row, or None if they are not all of that kind."""
+    """A table of this many consecutive objects, or None if not all are of that kind."""
     options = {
         "parse_options": pj.ParseOptions(
             explicit_schema=wanted,
-            # Messages are kept as they were sent, and that may be over several lines.
+            # Messages are kept as they were sent, possibly over several lines.
             newlines_in_values=True,
             unexpected_field_behavior="ignore",
         ),
@@ -259,7 +259,7 @@ def _read_json(text: Any, wanted: Any, messages: int) -> Any:
 
 
 def _are_objects(values: Any) -> bool:
-    """Whether each message is an object. pyarrow does not survive a message that is just `null`."""
+    """Whether each message is an object. pyarrow crashes on a message that is just `null`."""
     return bool(
         pc.all(pc.starts_with(values, "{")).as_py()
         or pc.all(pc.starts_with(pc.ascii_ltrim_whitespace(values), "{")).as_py()

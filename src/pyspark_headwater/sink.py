@@ -1,6 +1,6 @@
 """The sink: every row is appended exactly once, whatever fails and however often it is retried.
 
-Each task is a producer of its own: its id is that of the query and the number of the partition, its
+Each task is its own producer: its id is that of the query and the number of the partition, its
 epoch the number of the micro-batch, and its requests are numbered from 0. A task or a batch that is
 run again sends the same requests, which the server recognises and drops; a task left over from an
 older batch is refused because of its epoch. Spark keeps no state for this.
@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who appends: the name of a job or query, and the number of its run or batch."""
+    """The producer's identity: the name of a job or query, and the number of its run or batch."""
 
     name: str
     epoch: int
@@ -62,7 +62,7 @@ class Identity:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task tells the driver: who it was, and what is still to be appended."""
+    """What a task reports to the driver: its identity, and what is still to be appended."""
 
     identity: Identity
     partition: int
@@ -90,7 +90,7 @@ class Appender:
             ensure_stream(self._options, self._wire, append.stream)
             self._append(append, producer)
         except DuplicateId:
-            # The stream holds it: that is what ids are for.
+            # The stream has it: that is what ids are for.
             log.info("%s holds message %s already", append.stream, append.id)
         except ResponseError as error:
             raise _refused(append, producer, error) from error
@@ -125,7 +125,7 @@ def _unknown(stream: str, wire: Wire) -> UnknownStream:
 
 
 def ensure_stream(options: WriteOptions, wire: Wire, stream: str) -> str:
-    """The type of a stream, which is created if it is missing and that was asked for."""
+    """The type of a stream, which is created if it is missing and that is enabled."""
     info = wire.info(stream)
     if info is None and not options.create:
         raise _unknown(stream, wire)
@@ -141,7 +141,7 @@ def ensure_stream(options: WriteOptions, wire: Wire, stream: str) -> str:
 
 
 class _Sink:
-    """What batch and stream writers have in common."""
+    """What batch and stream writers share."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options

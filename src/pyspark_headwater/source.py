@@ -50,7 +50,7 @@ from pyspark_headwater.wire import BEGINNING, Wire, wire_to
 # stops promptly.
 IDLE_WAIT_S: Final = 3.0
 _POLL_S: Final = 0.25
-# So little is not worth asking for the files that it may be in.
+# This little is not worth querying the files that it may be in.
 _AT_HAND_BYTES: Final = 256 * 1024
 
 
@@ -76,7 +76,7 @@ class DefaultSource(DataSource):
         return "headwater"
 
     def schema(self) -> StructType:
-        # Spark asks only if the user gave no schema, and does not say what it is for.
+        # Spark calls this only if the user gave no schema, and does not say what for.
         self._has_own_schema = False
         options = self._read_options(None)
         if options.encoding is not None:
@@ -87,7 +87,7 @@ class DefaultSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._read_options("batch read", schema)
         kind = FilteringReader if is_switched_on() else BatchReader
-        # Whether places have an underscore in front.
+        # Whether names of places begin with an underscore.
         parsed = self._has_own_schema or options.encoding is not None
         return kind(options, self._shape(schema, options), own_schema=parsed)
 
@@ -139,7 +139,7 @@ class BatchReader(DataSourceReader):
         selection = Selection(self._options, wire)
         start, end = selection.starting(), selection.ending()
         start, end = narrowed(start, end, self._filters, wire, own_schema=self._own_schema)
-        # Spark takes no partition at all for one without a value.
+        # Spark treats no partitions at all as one without a value.
         return Planner(self._options, wire).partitions(start, end) or [RangesPartition(())]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -148,7 +148,7 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringReader(BatchReader):
-    """The same where Spark hands over filters."""
+    """The same if Spark passes filters."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._filters = filters
@@ -156,7 +156,7 @@ class FilteringReader(BatchReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Everything after a place, one micro-batch after the other."""
+    """Everything after a place, in micro-batches."""
 
     def __init__(self, options: ReadOptions, shape: Shape) -> None:
         self._options = options
@@ -200,7 +200,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Planner(self._options, self._wire).partitions(start, end, is_known=is_known)
 
     def _news(self, start: Offsets) -> Offsets | None:
-        """The ends of the streams as soon as they are worth a micro-batch; None after a while."""
+        """The tails of the streams as soon as they are worth a micro-batch; None after a while."""
         deadline = time.monotonic() + IDLE_WAIT_S
         while True:
             tails = self._selection.tails()
@@ -219,7 +219,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 time.sleep(min(_POLL_S, left_s))
 
     def _is_enough(self, start: Offsets, tails: Offsets) -> bool:
-        """Whether as much is waiting as a micro-batch should have, or for as long as it may."""
+        """Whether enough is waiting for a micro-batch, or has waited long enough."""
         least, taken_at = self._options.min_messages, self._taken_at
         if least is None or taken_at is None:
             return True
@@ -247,7 +247,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class Admission:
-    """How much of what is there the next micro-batch takes in."""
+    """How much of the available data the next micro-batch takes."""
 
     def __init__(self, options: ReadOptions, wire: Wire) -> None:
         self._options = options
@@ -274,21 +274,22 @@ class Admission:
         return dict(sorted(end.items()))
 
     def _may_trust(self, offset: str, tail: str) -> bool:
-        """Whether it is safe not to ask what is waiting: of many streams, that takes long.
+        """Whether it is safe not to query what is waiting: for many streams, that takes long.
 
-        If it is no longer there, the task that reads it says so, and the query fails as it should.
+        If it is no longer there, the task that reads it reports that, and the query fails as it
+        should.
         """
         lost_is_an_error = self._options.fail_on_data_loss and offset != BEGINNING
         return lost_is_an_error and distance(offset, tail) is not None
 
     def waiting(self, start: Offsets, tails: Offsets) -> int:
-        """How many messages are there that no micro-batch has taken in."""
+        """The number of messages that no micro-batch has read."""
         moved = [name for name, tail in tails.items() if start.get(name) != tail]
         found = [self._reach(name, start.get(name, BEGINNING)) for name in moved]
         return sum(one.messages for one in found if one is not None)
 
     def _limit(self, start: Offsets, end: Offsets, waiting: Mapping[str, Reach]) -> None:
-        """Give every stream a share by what is waiting in it."""
+        """Give every stream a share in proportion to what is waiting in it."""
         messages = _shares(self._options.max_messages, {s: r.messages for s, r in waiting.items()})
         sizes = _shares(self._options.max_bytes, {s: r.bytes for s, r in waiting.items()})
         for stream in waiting:
@@ -313,13 +314,13 @@ class Admission:
             return None
 
     def _missing(self, stream: str) -> None:
-        """A stream that was there is not listed any more: ask for it, to learn why."""
+        """A stream is no longer listed: query it to learn why."""
         if self._options.fail_on_data_loss:
             self._reach(stream, BEGINNING)
 
 
 def _shares(limit: int | None, waiting: Mapping[str, int]) -> dict[str, int]:
-    """A part of the limit for each stream, none if everything is within it."""
+    """A share of the limit for each stream; none if everything is within it."""
     total = sum(waiting.values())
     if limit is None or total <= limit:
         return {}

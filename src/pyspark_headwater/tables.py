@@ -1,12 +1,11 @@
-"""Tables that are current: the archive of a stream and its live end as one DataFrame.
+"""Current tables: the archive of a stream and its live end as one DataFrame.
 
     hw = HeadwaterTables(spark, "http://localhost:4437", "/data/lake")
     hw.table("orders").where("date > '2026-01-01'").count()
 
-The archive is read up to the last append it holds and the server from there on. An append is in the
-archive as a whole or not at all, so there is neither gap nor overlap, however far behind the
-archive is. Where both end is found out when a table is asked for: it stays the same however often
-it is used.
+The archive is read up to its last append and the server from there on. An append is in the archive
+as a whole or not at all, so there is neither gap nor overlap, however far behind the archive is.
+Both ends are determined when a table is requested, so it stays the same however often it is used.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from pyspark_headwater.wire import BEGINNING, wire_to
 
 @dataclass(frozen=True)
 class HeadwaterTables:
-    """What the pipelines below one root have made, with what the server has beyond that."""
+    """The tables of the pipelines below one root, with what the server has beyond that."""
 
     spark: SparkSession
     endpoint: str
@@ -71,7 +70,7 @@ class HeadwaterTables:
             else:
                 options["endingOffsets"] = _at(stream, reach.tail)
                 if seen.offset == BEGINNING:
-                    # All streams begin with the same offset, so it does not say which one this is.
+                    # All streams begin with the same offset, so it does not identify the stream.
                     only_new = is_unseen(seen)
                 elif reach.messages_behind == 0:
                     return None
@@ -81,10 +80,10 @@ class HeadwaterTables:
         return transforms.archived(live.where(only_new))
 
     def state(self, stream: str, type: str, schema: str | None = None) -> DataFrame:
-        """The current state of one type of entity, as of the last run of `materialize`.
+        """The current state of one entity type, as of the last run of `materialize`.
 
-        The fields of the values are columns next to `key`: as the table has them, or with a schema
-        as that says.
+        The fields of the values are columns next to `key`: as in the table, or according to a
+        schema.
         """
         rows = read_table(self.spark, state_layout(self.root, stream), type).drop("_bucket")
         if schema is None:

@@ -1,9 +1,9 @@
-"""Saying what is being waited for.
+"""Reporting waits.
 
-Requests are repeated for minutes, because a server that is away usually comes back. From outside,
-that looks the same as a wrong address. So whoever waits longer than a moment says for what, on
-the standard error of the process that waits: of the driver, or of an executor. The first line
-comes within five seconds, and more follow at growing distances while nothing changes.
+Requests are retried for minutes, because a server that is away usually comes back. From outside,
+that looks the same as a wrong address. So a process that waits longer than a moment reports it on
+its standard error: that of the driver, or of an executor. The first line comes within five seconds,
+and more follow at growing intervals while nothing changes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T", bound=Response | OpenResponse)
 
 
 class TellingTransport:
-    """A transport that says so when the server does not answer, or not yet with an answer."""
+    """A transport that reports when the server does not answer, or asks to retry."""
 
     def __init__(self, inner: Transport, patience_s: float) -> None:
         self._inner = inner

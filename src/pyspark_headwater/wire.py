@@ -1,6 +1,6 @@
-"""The way from Spark to the server: the blocking client, and what Spark asks it for.
+"""The connection from Spark to the server: the blocking client, and the requests of Spark.
 
-Tasks run in worker processes that live on from task to task, so connections are kept per process.
+Tasks run in worker processes that are reused, so connections are kept per process.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
 class Wire:
-    """One server as one process sees it."""
+    """One server from one process."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -46,10 +46,10 @@ class Wire:
         self._client = Headwater(
             server.root,
             server.token,
-            # What Spark reads is large and, as Arrow, hardly shrinks.
+            # What Spark reads is large and, as Arrow, hardly compresses.
             headers={"Accept-Encoding": "identity"},
             retry=RetryPolicy(give_up_after_s=patience_s, unreachable_after_s=patience_s),
-            # Certificates take long to load, in every process, and only TLS has a use for them.
+            # Certificates take long to load, in every process, and only TLS needs them.
             transport=TellingTransport(
                 LargeAnswers(HttpxTransport(verify=server.root.startswith("https:"))), patience_s
             ),
@@ -67,7 +67,7 @@ class Wire:
         return self._client.stream(name, content_type=content_type)
 
     def info(self, stream: str) -> StreamInfo | None:
-        """What the server says about a stream; None if it has no such stream."""
+        """The server's information about a stream; None if it has no such stream."""
         try:
             return self.stream(stream).head()
         except (StreamNotFound, StreamGone):
@@ -78,7 +78,7 @@ class Wire:
         return self.stream(stream).details().unique_ids is not None
 
     def list_streams(self, prefix: str) -> list[StreamSummary]:
-        """All streams whose path begins so."""
+        """All streams whose path has this prefix."""
         return self._client.streams(prefix)
 
     def reach(
@@ -89,20 +89,20 @@ class Wire:
         messages: int | None = None,
         size_bytes: int | None = None,
     ) -> Reach:
-        """How far a read from an offset gets with so much."""
+        """How far a read from an offset gets within the given limits."""
         return self.stream(stream).reach(_from(offset), messages=messages, size_bytes=size_bytes)
 
     def offset_at(self, stream: str, at_ms: int) -> str:
-        """The offset after which nothing is older than a moment."""
+        """The offset after which nothing is older than a time."""
         return self.stream(stream).position(time=_EPOCH + timedelta(milliseconds=at_ms)).offset
 
     def ranges(self, stream: str, offset: str, until: str, target_bytes: int) -> list[Range]:
-        """A part cut into ranges, the same ones whenever you ask."""
+        """A part split into ranges, the same ones on every call."""
         handle = self.stream(stream)
         return handle.ranges(_from(offset), until, max_bytes=target_bytes, files=False).ranges
 
     def pieces(self, stream: str, offset: str, until: str) -> Ranges:
-        """A part cut where files of history begin and end, which changes over time."""
+        """A part split at the boundaries of history files, which change over time."""
         return self.stream(stream).ranges(offset, until)
 
     def first_timestamp(self, stream: str, offset: str) -> int:
@@ -120,19 +120,19 @@ class Wire:
         return answer.headers["stream-next-offset"], answer.body.decode()
 
     def wait_for_news(self, stream: str, offset: str, wait_s: float) -> None:
-        """Return when there is something after an offset, or after some time."""
-        # Whatever it is that keeps the server from answering, the next question will tell.
+        """Return when there is something after an offset, or on timeout."""
+        # If something keeps the server from answering, the next request will show it.
         with suppress(HeadwaterError):
             self.stream(stream).wait(offset, wait_s)
 
     def report(self, progress: object) -> None:
-        """Tell the server how far a pipeline is, for its console. Nothing depends on it."""
+        """Report a pipeline's progress to the server, for its console. Nothing depends on it."""
         with suppress(HeadwaterError):
             self._client.request("POST", f"{self.server.base}/pipelines", json=progress)
 
 
 def _from(offset: str) -> str:
-    """The beginning by its name: on a stream that lets go of its past, it moves."""
+    """The beginning by name: on a stream with retention, it moves."""
     return START if offset == BEGINNING else offset
 
 

@@ -1,6 +1,6 @@
 """Pipelines: streams into tables and back.
 
-`transforms` has what happens to the data, as functions from DataFrame to DataFrame; `folding` the
-rules of the State Protocol; `delta` how files become a table. `jobs` puts them together, `running`
+`transforms` has the data transformations, as functions from DataFrame to DataFrame; `folding` the
+rules of the State Protocol; `delta` turns files into a table. `jobs` combines them, `running`
 starts, watches and resumes them, and `__main__` is what `spark-submit` runs.
 """

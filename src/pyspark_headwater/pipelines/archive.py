@@ -1,13 +1,13 @@
 """The pipeline `archive`: streams into one append-only table each.
 
-A message is kept as it was sent, and the fields of objects are columns too, as `columns` says.
-Which columns a batch needs is known only once it has been read. So its files are written with the
-columns that the tables have, and each file says what it had no place for. Only then are the
-messages of that stream written again, which is rare.
+A message is kept as it was sent, and the fields of objects are columns too, as described in
+`columns`. Which columns a batch needs is known only once it has been read. So its files are written
+with the existing columns of the tables, and each file reports what had no column. Only in that
+case, which is rare, are the messages of that stream written again.
 
-When a column gets another type, the whole table is rewritten from its messages, unless it is large.
-A large one keeps the types of its columns: a value that does not fit is null there, and is found in
-the message.
+When a column changes its type, the whole table is rewritten from its messages, unless it is large.
+A large table keeps the types of its columns: a value that does not fit is null there, and can be
+found in the message.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ def archive_layout(root: str) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How a table takes in a batch.
+    """How a batch is added to a table.
 
     Attributes:
-        columns: what its columns are afterwards.
+        columns: its columns afterwards.
         end: how far it is in its stream afterwards.
         seen: how far it is before, if some of the batch is not new to it.
         held: its files, if all of them are rewritten.
@@ -94,7 +94,7 @@ class Archive:
     Attributes:
         root: where the tables are.
         tables: those that are open.
-        stream: the only stream, if there is but one: then the first batch needs no second look.
+        stream: the only stream, if there is one: then the first batch needs no second pass.
     """
 
     root: str
@@ -141,7 +141,7 @@ class Archive:
         before = columns_of(table)
         columns = _with_room(before, files)
         held: list[str] = []
-        # A table that was made before there were columns gets them for all of its rows.
+        # A table from before there were columns gets them for all of its rows.
         if table is not None and (must_rewrite(before, columns) or (columns and not before)):
             if rows_in(table) <= REWRITTEN_ROWS_MAX:
                 held = [path for part in parts_of(table, layout).values() for path in part]
@@ -152,7 +152,7 @@ class Archive:
         return _Plan(columns, end, seen if overlaps else None, held, again)
 
     def _remember(self, columns: Mapping[str, Columns]) -> None:
-        """Know the columns of tables that are written to often."""
+        """Remember the columns of tables that are written to often."""
         for stream, mine in columns.items():
             self._columns.pop(stream, None)
             self._columns[stream] = mine
@@ -171,7 +171,7 @@ def _written_again(
 ) -> dict[str, list[WrittenFile]]:
     """Write the messages of some streams with the columns of their plans.
 
-    Rows from before there were columns have fields that nobody has looked at. If so, the plans get
+    Rows from before there were columns have fields that were never examined. The plans then get
     columns for these too.
     """
     made = by_table(write_files(_rows(spark, layout, plans, files), _with_columns(layout, plans)))
@@ -198,12 +198,12 @@ def _rows(
     plans: Mapping[str, _Plan],
     files: Mapping[str, Sequence[WrittenFile]],
 ) -> DataFrame:
-    """What is to be written of some streams: what is new, and what is rewritten.
+    """What to write for some streams: what is new, and what is rewritten.
 
-    The messages are read from the files of the first attempt, not from the server once more.
+    The messages are read from the files of the first attempt, not from the server again.
     """
     fresh = [(stream, one.path, True, one.path) for stream in plans for one in files[stream]]
-    # What is rewritten becomes a file for each day.
+    # Rewritten rows become one file per day.
     held = [
         (stream, path, False, f"{stream}/{posixpath.dirname(path)}")
         for stream, plan in plans.items()
@@ -242,7 +242,7 @@ def _unseen(rows: Any, done: Seen) -> Any:
 
 
 def _with_room(columns: Columns, files: Sequence[WrittenFile]) -> Columns:
-    """The columns of a table, and those that files found no place for."""
+    """The columns of a table, and those that files had no column for."""
     return grown(columns, room_for(_news(files), columns), ARCHIVE_SCHEMA.fieldNames())
 
 

@@ -1,11 +1,11 @@
-"""The Avro schemas of Iceberg's manifests, format version 2: what we fill in of them."""
+"""The Avro schemas of Iceberg's manifests, format version 2: the parts that we fill in."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 PARTITION_ID: Final = 1000
-"""The id of the one field that a table is partitioned by."""
+"""The id of the only partition field."""
 
 _AVRO: Final[dict[str, Any]] = {"int": "int", "date": {"type": "int", "logicalType": "date"}}
 
@@ -23,7 +23,7 @@ def _record(name: str, *fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _by_column(number: int, name: str, key: int) -> dict[str, Any]:
-    """Bytes for some columns. Avro knows no maps whose keys are numbers."""
+    """Bytes for some columns. Avro has no maps with numeric keys."""
     pair = _record(
         f"k{key}_v{key + 1}", _field(key, "key", "int"), _field(key + 1, "value", "bytes")
     )

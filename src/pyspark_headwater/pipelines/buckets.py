@@ -1,7 +1,7 @@
-"""Parts of a table of entities. A change rewrites the part that its entity belongs to. No Spark.
+"""Parts of a table of entities. A change rewrites the part of its entity. No Spark.
 
-A table begins as one part, and has more as it grows, so that a change never rewrites much, and a
-small table never has many files. An entity belongs to a *slot* by its key, for good; a part is all
+A table starts as one part, and gets more as it grows, so that a change never rewrites much, and a
+small table never has many files. An entity's key determines its *slot*, for good; a part is all
 slots with the same remainder, so the number of parts is a power of two.
 """
 
@@ -15,9 +15,9 @@ SLOTS: Final = 1024
 PARTS_AT_FIRST: Final = 1
 ROWS_IN_A_PART_MAX: Final = 50_000
 NOTE: Final = "headwater:buckets"
-"""The name under which the commits of a table note how many parts it has."""
+"""The name under which the commits of a table record its number of parts."""
 UNNOTED: Final = 16
-"""How many parts a table has that does not say."""
+"""The number of parts of a table without that record."""
 
 
 def slot_of(key: str) -> int:
@@ -25,7 +25,7 @@ def slot_of(key: str) -> int:
 
 
 def keys_in(slots: int, changes: int) -> int:
-    """About how many entities are behind some changes, by how many slots they belong to.
+    """The approximate number of entities in some changes, by the number of their slots.
 
     >>> keys_in(1, 1000), keys_in(512, 1_000_000), keys_in(SLOTS, 1_000_000)
     (1, 710, 1000000)
@@ -36,7 +36,7 @@ def keys_in(slots: int, changes: int) -> int:
 
 
 def parts_for(rows: int, now: int) -> int:
-    """How many parts a table of so many rows is to have. Never fewer than it has.
+    """How many parts a table with this many rows should have. Never fewer than it has.
 
     >>> parts_for(10, 1), parts_for(1_000_000, 1), parts_for(10, 16)
     (1, 32, 16)

@@ -1,10 +1,10 @@
-"""Where a pipeline is kept: its checkpoint, what it is for, and how far it is.
+"""The state of a pipeline: its checkpoint, what it is for, and its progress.
 
-On a disk that is Spark's own checkpoint, below the root of the tables. Spark writes to an object
+On a disk that is Spark's own checkpoint, below the root of the tables. Spark can write to an object
 store only with jars that do not come with it. There, the checkpoint of a run is on the driver's
-disk and ends with the run; what lasts is a note of how far the pipeline is, written to the store
-after every batch. The next run, on whatever machine, begins there. A run that dies between a batch
-and its note reads that batch again, and the tables know that they have it.
+disk and ends with the run; what lasts is a note of the progress, written to the store after every
+batch. The next run, on whatever machine, starts from it. A run that dies between a batch and its
+note reads that batch again, and the tables know that they have it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ POSITION: Final = "position.json"
 
 
 def read_note(directory: str, name: str) -> bytes | None:
-    """What was noted in the directory of a pipeline."""
+    """The content of a note in a pipeline's directory."""
     where, path = filesystem(directory)
     if where.get_file_info(f"{path}/{name}").type != fs.FileType.File:
         return None
@@ -50,7 +50,7 @@ def write_note(directory: str, name: str, note: object) -> None:
         with where.open_output_stream(f"{path}/{name}") as file:
             file.write(msgspec.json.encode(note))
         return
-    # Whoever dies in the middle leaves the note before.
+    # A crash in between leaves the previous note.
     with where.open_output_stream(f"{path}/.{name}") as file:
         file.write(msgspec.json.encode(note))
     where.move(f"{path}/.{name}", f"{path}/{name}")
@@ -60,7 +60,7 @@ def write_note(directory: str, name: str, note: object) -> None:
 
 
 def claim(directory: str, about: Mapping[str, str]) -> None:
-    """Note which streams a pipeline is for. Offsets of other streams would mean nothing to it."""
+    """Record which streams a pipeline is for. Offsets of others would be meaningless to it."""
     note = read_note(directory, ABOUT)
     if note is None:
         write_note(directory, ABOUT, about)
@@ -74,7 +74,7 @@ def claim(directory: str, about: Mapping[str, str]) -> None:
 
 
 def is_known(directory: str) -> bool:
-    """Whether a pipeline has begun before."""
+    """Whether a pipeline has run before."""
     return read_note(directory, ABOUT) is not None
 
 
@@ -87,19 +87,19 @@ def _words(about: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where Spark notes how far a run is, and what has to be noted elsewhere after each batch."""
+    """Where Spark records a run's progress, and what else to record after each batch."""
 
     location: str
     directory: str
     lasts: bool
 
     def query_id(self) -> str:
-        """The id that Spark gave the query when its checkpoint was made."""
+        """The id that Spark gave the query when its checkpoint was created."""
         with open(f"{self.location}/metadata", "rb") as file:
             return str(msgspec.json.decode(file.read())["id"])
 
     def note(self, batch: int) -> None:
-        """Note that a batch is in the tables."""
+        """Record that a batch is in the tables."""
         if self.lasts:
             return
         write_note(self.directory, POSITION, _offsets(self.location, batch))
@@ -115,7 +115,7 @@ def checkpoint_of(root: str, directory: str) -> Checkpoint:
 
 
 def starting_options(root: str, directory: str, options: Mapping[str, str]) -> dict[str, str]:
-    """The options of a pipeline, with where it begins if its checkpoint does not say."""
+    """The options of a pipeline, with its start if the checkpoint does not determine it."""
     has_begun = not is_remote(root) and os.path.exists(f"{_lasting(directory)}/offsets/0")
     note = None if has_begun else read_note(directory, POSITION)
     if note is None:
@@ -127,7 +127,7 @@ def starting_options(root: str, directory: str, options: Mapping[str, str]) -> d
 
 
 def _still_there(position: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
-    """The places that streams still know. Where losses are allowed, others are read again."""
+    """The positions that streams still have. If data loss is allowed, other streams start over."""
     chosen = read_options(options, "stream read")
     wire = wire_to(chosen.server)
     known: dict[str, str] = {}
@@ -147,7 +147,7 @@ def _still_there(position: Mapping[str, str], options: Mapping[str, str]) -> dic
 
 
 def position_of(root: str, directory: str) -> dict[str, str]:
-    """How far a pipeline is in each stream, by what it noted."""
+    """The recorded position of a pipeline in each stream."""
     if not is_remote(root):
         location = _lasting(directory)
         done = [int(name) for name in _names(f"{location}/commits") if name.isdecimal()]
@@ -158,7 +158,7 @@ def position_of(root: str, directory: str) -> dict[str, str]:
 
 
 def begin_at(root: str, directory: str, position: Mapping[str, str]) -> None:
-    """Have the next query begin at a place, with a new checkpoint. The former one is put aside."""
+    """Let the next query start at a position, with a new checkpoint. The old one is set aside."""
     write_note(directory, POSITION, position)
     if is_remote(root):
         return

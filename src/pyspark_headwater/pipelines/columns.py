@@ -1,12 +1,12 @@
-"""Fields of JSON objects as columns of a table: which there are, their names and types. No Spark.
+"""JSON object fields as columns of a table: which there are, their names and types. No Spark.
 
-What a column holds follows from the JSON and from the kinds of values that its field ever had, and
-a table keeps both. Kinds only ever join: a field with integers that later has fractions becomes a
-column of doubles, one that later has anything else a column of text, and the rows that were there
+The content of a column follows from the JSON and from all kinds of values that its field ever had,
+and a table keeps both. Kinds only accumulate: a field with integers that later has fractions
+becomes a column of doubles, one that later has anything else a column of text, and existing rows
 are rebuilt from their JSON. So a column never holds a wrong value and never loses one.
 
-Text is what fits always: strings as they are, and the JSON of everything else. Integers that a
-double would round never become doubles.
+Text always fits: strings as they are, and the JSON of everything else. Integers that a double would
+round never become doubles.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _LONG_DIGITS_MAX: Final = 19
 _EXACT_IN_A_DOUBLE: Final = 2**53
 
 
-# What a field has been seen to hold: bits, so that kinds join with `|`. They are in the schemas of
-# tables, and plain numbers because every value of every row is asked for its own.
+# What a field has been seen to hold: bits, so that kinds combine with `|`. They are in the schemas
+# of tables, and plain numbers because this is computed for every value of every row.
 Kind = int
 NOTHING: Final[Kind] = 0
 BOOLEAN: Final[Kind] = 1
@@ -46,12 +46,12 @@ LARGE_INTEGER: Final[Kind] = 4
 """An integer that a double cannot hold exactly."""
 FRACTION: Final[Kind] = 8
 TEXT: Final[Kind] = 16
-"""Strings, objects, arrays, and numbers that are too large for all else."""
+"""Strings, objects, arrays, and numbers too large for any other type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: the field it is made of, its name, and what the field ever held."""
+    """A column of a table: its field, its name, and everything the field ever held."""
 
     field: str
     name: str
@@ -76,7 +76,7 @@ _decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def fields_of(text: str | None) -> dict[str, bytes]:
-    """The fields of an object, each as the JSON it was sent as; none if it is no object."""
+    """The fields of an object, each in the JSON as sent; empty if it is not an object."""
     if not text:
         return {}
     try:
@@ -96,7 +96,7 @@ _BY_FIRST_BYTE: Final[Mapping[int, Kind]] = {
 
 
 def kind_of(raw: bytes) -> Kind:
-    """What a value is. Null is nothing, and no reason for a column."""
+    """The kind of a value. Null has none, and needs no column."""
     kind = _BY_FIRST_BYTE.get(raw[0])
     if kind is not None:
         return kind
@@ -109,7 +109,7 @@ def kind_of(raw: bytes) -> Kind:
 
 
 News = dict[str, tuple[Kind, int]]
-"""Fields whose values the columns have no place for: their kinds, and how many values."""
+"""Fields whose values have no fitting column: their kinds, and how many values."""
 
 
 def fits(kind: Kind, column: ColumnType) -> bool:
@@ -125,13 +125,13 @@ _HELD: Final[Mapping[ColumnType, Kind]] = {
 
 
 class Reader:
-    """Reads the columns of rows, and keeps count of what the columns have no place for.
+    """Reads the columns of rows, and counts what has no fitting column.
 
-    Most rows are what the columns expect: these are decoded in one go. Any other row is looked at
-    value by value. Both say the same.
+    Most rows match the columns and are decoded in one go. Other rows are examined value by value.
+    Both give the same result.
 
     Attributes:
-        news: the fields without a place, of all rows so far.
+        news: the fields without a fitting column, of all rows so far.
     """
 
     def __init__(self, columns: Columns) -> None:
@@ -152,7 +152,7 @@ class Reader:
         ]
 
     def _expect(self) -> None:
-        """Make the decoder of what is expected: the columns, and fields that are always null."""
+        """Create the decoder for what is expected: the columns, and fields that are always null."""
         kinds = [_expected(one, mixed=self._mixed) for one in self._columns]
         kinds += [(None, None)] * len(self._empty)
         names = [*self._places, *self._empty]
@@ -208,7 +208,7 @@ class Reader:
         return row
 
     def _learn(self, empty: list[str]) -> None:
-        """Expect what was unexpected in a row, if that is cheap."""
+        """Add what was unexpected in a row to the decoder, if that is cheap."""
         room = len(self._empty) + len(empty) <= _EMPTY_MAX
         if room:
             self._empty += empty
@@ -221,7 +221,7 @@ class Reader:
 
 
 def _expected(column: Column, *, mixed: bool) -> tuple[Any, Any]:
-    """What a field has to be for a row to be as expected, and what it is when missing."""
+    """The expected type of a field, and its value when missing."""
     match column.type:
         case "boolean":
             return bool | None, None
@@ -240,7 +240,7 @@ def _expected(column: Column, *, mixed: bool) -> tuple[Any, Any]:
 
 
 def join_news(held: News, more: News) -> None:
-    """Add what is new elsewhere, of the most frequent fields."""
+    """Add the news of other rows, limited to the most frequent fields."""
     for name, (kinds, count) in more.items():
         before = held.get(name, (NOTHING, 0))
         held[name] = (before[0] | kinds, before[1] + count)
@@ -250,7 +250,7 @@ def join_news(held: News, more: News) -> None:
 
 
 def news_in(values: Iterable[str | None], columns: Columns = ()) -> News:
-    """What the columns have no place for in some rows."""
+    """The values in some rows that have no fitting column."""
     reader = Reader(columns)
     for _ in map(reader._row, values):
         pass
@@ -267,7 +267,7 @@ def _text(raw: bytes) -> str:
         try:
             return msgspec.json.decode(raw, type=str)
         except msgspec.DecodeError:
-            # JSON lets a string name half a character, which no table can hold.
+            # JSON lets a string contain half a character, which no table can hold.
             pass
     return raw.decode()
 
@@ -281,14 +281,14 @@ _READ: Final[Mapping[ColumnType, Callable[[bytes], Any]]] = {
 _NULL: Final = msgspec.Raw(b"null")
 _QUOTE: Final = ord('"')
 _EMPTY_MAX: Final = 100
-"""How many fields that are always null are known by name."""
+"""How many always-null fields are remembered by name."""
 _NEWS_MAX: Final = 4 * COLUMNS_MAX
 
 # --- Growing -------------------------------------------------------------------------------------
 
 
 def grown(columns: Columns, news: Mapping[str, Kind], taken: Iterable[str]) -> Columns:
-    """The columns with room for what is new; `taken` are names that are not to be had."""
+    """The columns extended for what is new; `taken` are names that cannot be used."""
     after = [replace(one, kinds=one.kinds | news.get(one.field, NOTHING)) for one in columns]
     names = {_folded(name) for name in taken} | {_folded(one.name) for one in columns}
     new = sorted(news.keys() - {one.field for one in columns})
@@ -300,10 +300,10 @@ def grown(columns: Columns, news: Mapping[str, Kind], taken: Iterable[str]) -> C
 
 
 def room_for(news: News, columns: Columns) -> dict[str, Kind]:
-    """The fields for which there is no column, or none of the right type.
+    """The fields without a column of the right type.
 
-    There are as many as a table has columns at most: those of columns that have to change first,
-    then the most frequent ones.
+    At most as many as a table may have columns: first those of columns that have to change, then
+    the most frequent ones.
     """
     known = {one.field: one.kinds for one in columns}
     wanted = {
@@ -316,12 +316,12 @@ def room_for(news: News, columns: Columns) -> dict[str, Kind]:
 
 
 def same_shape(one: Columns, other: Columns) -> bool:
-    """Whether files with these columns hold the same."""
+    """Whether files with these columns have the same content."""
     return [(it.name, it.type) for it in one] == [(it.name, it.type) for it in other]
 
 
 def without_widening(before: Columns, after: Columns) -> Columns:
-    """The columns after they have grown, where those that were there keep their types."""
+    """The extended columns, with existing ones keeping their types."""
     kept = [
         old if old.type != new.type else new
         for old, new in zip(before, after[: len(before)], strict=True)
@@ -330,13 +330,13 @@ def without_widening(before: Columns, after: Columns) -> Columns:
 
 
 def must_rewrite(before: Columns, after: Columns) -> bool:
-    """Whether rows that are there would no longer fit the type of their columns."""
+    """Whether existing rows would no longer match the type of their columns."""
     types = {one.field: one.type for one in after}
     return any(one.type != types[one.field] for one in before)
 
 
 def _free_name(field: str, names: set[str]) -> str:
-    """A name that every reader takes, and that differs from the others by more than its case."""
+    """A name that every reader accepts, and that differs from the others by more than its case."""
     plain = re.sub(r"\W", "_", field) or "_"
     name, number = plain, 1
     while _folded(name) in names:

@@ -1,9 +1,9 @@
-"""Tables: executors write Parquet files, the driver makes them a Delta table in one commit.
+"""Tables: executors write Parquet files, the driver turns them into a Delta table in one commit.
 
 No rows pass through the driver. A task writes its rows and reports the files; the commit that adds
-them carries the id of the query and the number of the batch, and a table that has that number has
-the batch. A batch that is run again is therefore written once. Files of tasks that were lost are
-not part of any table, and a vacuum removes them.
+them carries the id of the query and the number of the batch, and a table with that number has the
+batch. So a batch that is run again is stored once. Files of lost tasks are not part of any table,
+and a vacuum removes them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ R = TypeVar("R")
 _SIDE_BY_SIDE: Final = 8
 _BOUND_CHARS_MAX: Final = 256
 NO_DAY: Final = "0001-01-01"
-"""A part that no table has."""
+"""A partition that no table has."""
 FILES: Final = (
     "table string, path string, size long, part string, rows long, low string, high string, "
     "until_us long, news binary"
@@ -49,7 +49,7 @@ FILES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What makes a commit recognisable: the query and its batch."""
+    """What identifies a commit: the query and its batch."""
 
     app_id: str
     version: int
@@ -57,7 +57,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that waits to become part of a table."""
+    """A file that is not part of a table yet."""
 
     table: str
     path: str
@@ -69,7 +69,7 @@ class WrittenFile:
     until_us: int | None
     """When the last of its messages was stored."""
     news: bytes | None = None
-    """What its columns have no place for, as MessagePack."""
+    """What had no fitting column, as MessagePack."""
 
 
 def has_commit(table: DeltaTable | None, commit: Commit) -> bool:
@@ -78,7 +78,7 @@ def has_commit(table: DeltaTable | None, commit: Commit) -> bool:
 
 
 def side_by_side(do: Callable[[T], R], things: list[T]) -> list[R]:
-    """Do something with each of many tables. Most of that is waiting for files."""
+    """Do something for each of many tables. Most of that is waiting for files."""
     with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
         return [*pool.map(do, things)]
 
@@ -87,7 +87,7 @@ def side_by_side(do: Callable[[T], R], things: list[T]) -> list[R]:
 
 
 def write_files(frame: DataFrame, layout: Layout) -> list[WrittenFile]:
-    """Write the rows, each task its own files; nothing of it is in a table yet."""
+    """Write the rows, each task its own files; nothing is in a table yet."""
     table = F.lit(layout.name) if layout.table is None else F.col(layout.table)
     names = [field.name for field in layout.schema.fields]
     ordered = [name for name in ("offset", "index") if name in names]
@@ -116,7 +116,7 @@ def _groups(batch: Any, partition: str) -> Iterator[tuple[str, str, Any]]:
     """Runs of rows for the same table and part; rows come sorted by these."""
     tables, parts = batch["_table"], pc.cast(batch[partition], pa.string())
     if batch.num_rows and tables[0] == tables[-1] and parts[0] == parts[-1]:
-        # Nearly always.
+        # The usual case.
         yield tables[0].as_py(), parts[0].as_py(), batch
         return
     start = 0
@@ -197,7 +197,7 @@ def files_schema() -> Any:
 
 
 def bounds_of(values: Any) -> tuple[str | None, str | None]:
-    """The least and the greatest of some texts; nothing if there are none, or very long ones."""
+    """The smallest and the largest of some texts; nothing if there are none, or very long ones."""
     found = pc.min_max(values).as_py()
     low, high = found["min"], found["max"]
     is_short = low is not None and max(len(low), len(high)) <= _BOUND_CHARS_MAX
@@ -218,28 +218,28 @@ def commit_files(
     notes: Mapping[str, int] | None = None,
     about: Mapping[str, str] | None = None,
 ) -> None:
-    """Add files to a table, in one step and once.
+    """Add files to a table, atomically and once.
 
-    They take the place of the files of those parts that are replaced. The table gets the columns of
-    the layout in the same step.
+    They replace the files of the replaced parts. The table gets the columns of the layout in the
+    same step.
 
     `notes` are numbers that the table keeps, `about` is what the log says about the commit.
 
-    What the files were made from is the table as `tables` has it open. If another writer has
-    committed the same batch, notes of the same name, or files for the same parts since, nothing
-    is committed and `OtherWriter` is raised.
+    The files were made from the version that `tables` has open. If another writer has committed the
+    same batch, notes of the same name, or files for the same parts since, nothing is committed and
+    `OtherWriter` is raised.
     """
     uri = layout.uri(table)
     found = tables.find(uri)
     if found is not None and has_commit(found, commit):
-        # Whoever committed it may have come no further.
+        # The process that committed it may have died right after.
         publish_as_iceberg(tables, layout, found)
         return
     if found is None:
         found = _create(layout, table, tables.keep_replaced_h)
     schema = layout.delta(table)
     if not replaced and schema != found.schema():
-        # Only a transaction that overwrites changes the schema.
+        # Only an overwriting transaction changes the schema.
         replaced = [NO_DAY]
     numbers = {commit.app_id: commit.version, **(notes or {})}
     marks = [Transaction(name, version) for name, version in numbers.items()]
@@ -262,7 +262,7 @@ def commit_files(
 
 
 def _added(files: Sequence[WrittenFile], layout: Layout) -> list[AddAction | RemoveAction]:
-    """Files as a transaction adds them to a table."""
+    """Files in the form in which a transaction adds them."""
     now_ms = time.time_ns() // 1_000_000
     return [
         AddAction(
@@ -278,7 +278,7 @@ def _added(files: Sequence[WrittenFile], layout: Layout) -> list[AddAction | Rem
 
 
 def _keep_up(tables: OpenTables, layout: Layout, table: OpenTable) -> None:
-    """Tidy a table if it is its turn, and say what it is for other readers."""
+    """Tidy a table if it is its turn, and publish it for other readers."""
     tidies = is_due(table.turn, table.tidied_at, table.version())
     if tidies:
         tidy(table, tables.keep_replaced_h)
@@ -289,9 +289,9 @@ def _keep_up(tables: OpenTables, layout: Layout, table: OpenTable) -> None:
 def publish_as_iceberg(
     tables: OpenTables, layout: Layout, table: DeltaTable, *, sweeps: bool = False
 ) -> None:
-    """Describe a table as Iceberg as well, if that is wanted, and sweep out old descriptions."""
+    """Publish a table as Iceberg as well, if enabled, and remove old metadata."""
     if tables.iceberg and layout.is_public:
-        # Only those who want it pay for it.
+        # Imported only if enabled.
         from pyspark_headwater.pipelines.iceberg import Home, publish
 
         publish(table, layout.partition, layout.clustered)
@@ -333,7 +333,7 @@ def parts_of(table: DeltaTable, layout: Layout) -> dict[str, list[str]]:
 
 
 def rows_in(table: DeltaTable | None) -> int:
-    """How many rows a table has, by what its files say."""
+    """The number of rows of a table, according to its files."""
     if table is None:
         return 0
     return int(pc.sum(pa.table(table.get_add_actions(flatten=True))["num_records"]).as_py() or 0)
@@ -348,7 +348,7 @@ def read_files(spark: SparkSession, layout: Layout, table: str, paths: Sequence[
 
 
 def read_table(spark: SparkSession, layout: Layout, table: str) -> DataFrame:
-    """A whole table as it is now; without rows if there is no such table."""
+    """A whole table as it is now; empty if it does not exist."""
     found = open_table(layout.uri(table))
     paths = (
         []

@@ -1,16 +1,16 @@
-"""The change feed of `materialize`: what each commit of a table of entities did to its rows.
+"""The change feed of `materialize`: what each commit did to the rows of a table of entities.
 
 An entity that was inserted, updated (with the value before and after) or deleted is a row of the
 table `changes/STREAM/TYPE`, and with `--changes-to` a message of another stream, in the State
-Protocol; `{stream}` in its name stands for the stream that the change comes from. What happens to
-an entity within a micro-batch is one change. A value that stays the same is none.
+Protocol; `{stream}` in its name stands for the stream that the change comes from. Everything that
+happens to an entity within a micro-batch is one change. An unchanged value is none.
 
-**Once.** The tasks that write a part of a table write its changes too, and the commit that makes
-the part one of the table names the files of the changes. So the state and what is said about it
-are one step. The feed follows: a version of the table is sent to the stream, then added to the
-table of changes, which notes the version. Whoever dies in between is followed by the same batch
-again, and that finds in the log of the table what the feed lacks. The stream recognises a version
-that it has: the id of the table is the producer, the version its epoch.
+**Exactly once.** The tasks that write a part of a table write its changes too, and the commit that
+adds the part to the table names the files of the changes. So state and changes are one step. The
+feed follows: a version of the table is sent to the stream, then added to the table of changes,
+which records the version. After a crash in between, the same batch runs again, and finds in the log
+of the table what the feed lacks. The stream recognises a version that it has: the id of the table
+is the producer, the version its epoch.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ CHANGES_SCHEMA: Final = StructType(
     ]
 )
 NOTE: Final = "headwater.changes"
-"""Under this name, a commit of a table of entities has the files of its changes."""
+"""The name under which a commit of a table of entities lists the files of its changes."""
 _ROWS: Final = 10_000
 _JSON: Final = "application/json"
 
@@ -79,7 +79,7 @@ def feed_stream(name: str, stream: str) -> str:
 
 
 def noted(files: Sequence[WrittenFile]) -> dict[str, str]:
-    """What the commit of a table says about its changes."""
+    """The record of changes in the commit of a table."""
     mine = [(one.path, one.size, one.part, one.rows, one.low, one.high) for one in files]
     return {NOTE: msgspec.json.encode(mine).decode()}
 
@@ -91,17 +91,17 @@ class Feed:
     Attributes:
         root: where the tables are.
         tables: those that are open.
-        target: how to write to the stream that gets the changes too, if one does.
+        target: how to write to the stream that also gets the changes, if any.
     """
 
     root: str
     tables: OpenTables
     target: WriteOptions | None = None
     _done: dict[str, int] = field(default_factory=dict, compare=False)
-    """Up to which version there is nothing more to tell of each table."""
+    """The version up to which the feed of each table is complete."""
 
     def follow(self, stream: str, type_: str, table: DeltaTable) -> None:
-        """Bring the feed of a table up to date with it."""
+        """Bring the feed of a table up to date."""
         layout = changes_layout(self.root, stream)
         name = f"{NOTE}:{table.metadata().id}"
         for version, files in self._missing(layout, type_, table, name):
@@ -152,7 +152,7 @@ def _files(type_: str, note: str) -> list[WrittenFile]:
 
 
 def _messages(layout: Layout, type_: str, files: Sequence[WrittenFile]) -> Iterator[bytes]:
-    """Changes in the order of the stream they were made of."""
+    """Changes in the order of their source stream."""
     uri = layout.uri(type_)
     rows = heapq.merge(*(_rows(uri, one.path) for one in files), key=lambda row: row[:3])
     for _, _, key, operation, before, after in rows:
@@ -191,7 +191,7 @@ Changed = tuple[str, str, str | None, str | None, str, int, Any]
 
 
 def write_changes(uri: str, changed: Sequence[Changed], name: str) -> Iterator[dict[str, Any]]:
-    """Write the changes of a part of a table, a file for each day; nothing is committed yet."""
+    """Write the changes of a part of a table, one file per day; nothing is committed yet."""
     schema = changes_layout("", "").stored("")
     days: dict[str, list[Changed]] = {}
     for one in changed:

@@ -1,12 +1,12 @@
-"""Which changes of a State Protocol stream count, when they are looked at all at once. No Spark.
+"""Which changes of a State Protocol stream count, for a whole batch at once. No Spark.
 
-A stream is folded message by message (`headwater.core.state_protocol` says how); Spark looks at a
-whole batch. What makes the order matter are the control messages, and there are few of them, so the
-driver walks over those and says which intervals of the batch count. A property test holds the
-outcome against the fold of the core.
+A stream is folded message by message (see `headwater.core.state_protocol`); Spark processes a whole
+batch. Only control messages make the order matter, and there are few of them, so the driver walks
+over those and determines which intervals of the batch count. A property test compares the result
+with the fold of the core.
 
 What an unfinished snapshot (or a reset that waits for its offset) has collected is not lost: it is
-set aside, and looked at again together with the next batch.
+set aside, and processed again together with the next batch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headwater.core.state_protocol import RESET, SNAPSHOT_START, is_before
 
 
 class Place(NamedTuple):
-    """Where a message is in its stream. Places sort as the messages do."""
+    """The place of a message in its stream. Places sort like the messages."""
 
     offset: str
     number: int
@@ -56,7 +56,7 @@ class Fold:
     Attributes:
         replaces: whether the state before the batch is void.
         intervals: which changes of the batch count, on top of that.
-        aside: the first message that is to be looked at again with the next batch, if any.
+        aside: the first message to process again with the next batch, if any.
     """
 
     replaces: bool
@@ -95,5 +95,5 @@ def fold_controls(controls: Iterable[Control], last: Place) -> Fold:
 
 
 def _ahead(reset: Control) -> str | None:
-    """The offset that a reset names, if that is one of this stream and lies ahead."""
+    """The offset that a reset names, if it belongs to this stream and lies ahead."""
     return reset.offset if is_before(reset.place.offset, reset.offset) else None

@@ -1,16 +1,16 @@
-"""The same tables as Iceberg: after a commit, its metadata is written for Delta's files. No Spark.
+"""The same tables as Iceberg: metadata written for Delta's files after each commit. No Spark.
 
-A Delta table stays what decides. Version 7 of it is described by `v7.metadata.json`, below
+The Delta table is authoritative. Its version 7 is described by `v7.metadata.json`, below
 `_iceberg/metadata` in its directory: a snapshot of the same files; nothing is copied. If a process
 dies between the two, readers of Iceberg see the version before, and the next commit catches up. Two
-writers cannot disagree, as what is written follows from the version alone.
+writers cannot disagree, since the metadata follows from the version alone.
 
-There is a manifest for each part of a table, named after the files in it, and one that has not
-changed is used again. So a commit costs what changed, however long the table is. Files carry no ids
-of columns; a mapping of names says which is which. A column that got another type is another column
-to Iceberg, and by then no file has the old one.
+There is a manifest for each part of a table, named after the files in it, and an unchanged one is
+reused. So the cost of a commit depends on what changed, however long the table is. Files carry no
+column ids; a name mapping identifies the columns. A column with a new type is a new column to
+Iceberg, and by then no file has the old one.
 
-The newest snapshots stay, as do all files that they mention; `sweep` removes the rest.
+The newest snapshots stay, as do all files that they reference; `sweep` removes the rest.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from pyspark_headwater.pipelines.avro_schemas import (
 from pyspark_headwater.pipelines.parquet import filesystem
 
 DIRECTORY: Final = "_iceberg"
-"""Where the metadata is. Delta leaves alone what begins with an underscore."""
+"""Where the metadata is. Delta ignores names that begin with an underscore."""
 SNAPSHOTS_KEPT: Final = 100
 _HINT: Final = "version-hint.text"
 _TYPES: Final = {"integer": "int", "timestamp": "timestamptz"}
-"""Names of types that Iceberg calls otherwise than Delta."""
+"""Types with a different name in Iceberg."""
 _EPOCH: Final = date(1970, 1, 1)
 _EXISTING, _ADDED = 0, 1
 
@@ -50,7 +50,7 @@ Json = dict[str, Any]
 
 
 def publish(table: DeltaTable, partition: str, clustered: str) -> None:
-    """Describe the current version of a table as Iceberg, unless that is done."""
+    """Publish the current version of a table as Iceberg, unless that is done."""
     home = Home(table.table_uri)
     version = table.version()
     before = home.current()
@@ -97,13 +97,13 @@ class Home:
         self._filesystem, self._path = filesystem(self.metadata)
 
     def current(self) -> Json | None:
-        """The newest metadata, if there is any that was made for this place."""
+        """The newest metadata, if any was made for this location."""
         hint = self._read(_HINT)
         text = None if hint is None else self._read(f"v{int(hint)}.metadata.json")
         if hint is None or text is None:
             return None
         found: Json = msgspec.json.decode(text)
-        # A table that was moved starts over: all paths in it lead to where it was.
+        # A table that was moved starts over: all paths in its metadata point to the old location.
         return (
             {**found, "headwater-version": int(hint)}
             if found["location"] == self.location
@@ -136,7 +136,7 @@ class Home:
         return file.tell()
 
     def sweep(self, older_than_h: float) -> None:
-        """Remove files that no snapshot mentions any more."""
+        """Remove files that no snapshot references any more."""
         current = self.current()
         if current is None:
             return
@@ -158,7 +158,7 @@ class Home:
             return bytes(file.read())
 
     def _write(self, name: str, content: bytes) -> None:
-        """Write a file that nobody sees half of."""
+        """Write a file atomically."""
         self._filesystem.create_dir(self._path)
         is_local = isinstance(self._filesystem, fs.LocalFileSystem)
         path = f"{self._path}/{name}"
@@ -177,7 +177,7 @@ def _name(path: str) -> str:
 
 
 def _schema(table: DeltaTable, before: Json | None) -> Json:
-    """The columns, each with the id it had if it is the same."""
+    """The columns, each with its previous id if it is the same."""
     had = [] if before is None else before["schemas"]
     known = {(one["name"], one["type"]): one["id"] for one in (had[-1]["fields"] if had else ())}
     last = 0 if before is None else before["last-column-id"]
@@ -263,7 +263,7 @@ class _Writing:
         self._clustered_id = fields[clustered]["id"] if clustered in fields else None
 
     def manifests(self, table: DeltaTable, before: Mapping[str, Json]) -> list[Json]:
-        """A manifest for each part: that of the snapshot before, if no file of it has changed."""
+        """A manifest for each part: the previous snapshot's, if none of its files has changed."""
         parts: dict[str, list[Json]] = {}
         for row in pa.table(table.get_add_actions(flatten=True)).to_pylist():
             parts.setdefault(str(row[f"partition.{self._partition}"]), []).append(row)
@@ -342,7 +342,7 @@ class _Writing:
         return [{"key": self._clustered_id, "value": text.encode()}]
 
     def _value(self, part: Any) -> int:
-        """What a part is called, as Iceberg stores it: a number, or the days since 1970."""
+        """The value of a partition, as Iceberg stores it: a number, or the days since 1970."""
         if self._type != "date":
             return int(part)
         return ((part if isinstance(part, date) else date.fromisoformat(part)) - _EPOCH).days

@@ -1,7 +1,7 @@
 """What each pipeline does with a micro-batch.
 
-A job is given the messages between two places and the number of the batch, and leaves its tables
-as if it had been given them once, however often that is tried. The query's id and the number mark
+A job gets the messages between two positions and the number of the batch, and leaves its tables as
+if it had processed them once, however often that is retried. The query's id and the number mark
 every commit.
 """
 
@@ -66,7 +66,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Job(Protocol):
-    """Takes in micro-batches."""
+    """Processes micro-batches."""
 
     @property
     def tables(self) -> OpenTables: ...
@@ -75,10 +75,10 @@ class Job(Protocol):
 
 
 def with_patience(job: Job, batch: DataFrame, commit: Commit) -> None:
-    """Take in a batch, from the start if another writer was faster.
+    """Process a batch, and start over if another writer was faster.
 
-    Two pipelines for the same tables are a waste, but nothing is stored twice: a table refuses a
-    commit that was made without knowing the last one, and then has more to say about what is new.
+    Two pipelines for the same tables are wasteful, but nothing is stored twice: a table refuses a
+    commit that was made without knowing the last one, and by then knows more about what is new.
     """
     for attempt in range(ATTEMPTS_MAX):
         try:
@@ -97,12 +97,12 @@ def with_patience(job: Job, batch: DataFrame, commit: Commit) -> None:
 
 # --- How far a table is --------------------------------------------------------------------------
 #
-# Besides the batch, a commit notes how far into each stream it goes. A query that was given a new
-# checkpoint reads everything again, and then has nothing to say up to there.
+# Besides the batch, a commit records how far into each stream it goes. A query with a new
+# checkpoint reads everything again, and then adds nothing up to there.
 #
 # Offsets grow within a stream, and those of a stream that was deleted and created again are greater
-# than all that its predecessor had. Only the very first one is the same in all streams; there the
-# time tells a new stream from an old one that is read again.
+# than all of its predecessor's. Only the very first one is the same in all streams; there the time
+# distinguishes a new stream from an old one that is read again.
 
 
 class Seen(NamedTuple):
@@ -112,7 +112,7 @@ class Seen(NamedTuple):
     at_us: int
 
     def notes(self, stream: str) -> dict[str, int]:
-        """The same in numbers, which is all that a commit can carry."""
+        """The same as numbers, which is all that a commit can carry."""
         parsed = parse_offset(self.offset)
         assert isinstance(parsed, Offset), "rows carry offsets, not names of them"
         numbers = (parsed.run, parsed.position, self.at_us)
@@ -136,7 +136,7 @@ def seen_by(table: DeltaTable | None, stream: str) -> Seen | None:
 
 
 def is_new(offset: str, at_us: int, seen: Seen) -> bool:
-    """Whether a message is not in a table that is so far."""
+    """Whether a message is not yet in a table with this progress."""
     return offset > seen.offset or (offset == BEGINNING and at_us > seen.at_us)
 
 
@@ -145,25 +145,25 @@ def moment() -> Column:
 
 
 class Span(NamedTuple):
-    """The part of a stream that a batch has: the offset of its first append, and its end."""
+    """The part of a stream in a batch: the offset of its first append, and its end."""
 
     first: str
     end: Seen
 
 
 def spans_of(batch: DataFrame) -> dict[str, Span]:
-    """What a batch has of each stream."""
+    """The part of each stream in a batch."""
     last = F.max(F.struct("offset", moment().alias("at_us"))).alias("last")
     rows = batch.groupBy("stream").agg(F.min("offset").alias("first"), last).collect()
     return {row.stream: Span(row.first, Seen(*row.last)) for row in rows}
 
 
 def unseen(batch: DataFrame, seen: Mapping[str, Seen]) -> DataFrame:
-    """What of a batch is new, by how far a table is in some of the streams."""
+    """The new part of a batch, given a table's progress in some of the streams."""
     if not seen:
         return batch
     known = [(stream, done.offset, done.at_us) for stream, done in seen.items()]
-    # A condition for each stream would take longer to plan than the batch to read.
+    # A condition for each stream would take longer to plan than the batch takes to read.
     done = batch.sparkSession.createDataFrame(known, "stream string, _until string, _at_us long")
     news = F.col("_until").isNull() | _is_after(F.col("_until"), F.col("_at_us"))
     return batch.join(F.broadcast(done), "stream", "left").where(news).drop("_until", "_at_us")
@@ -188,7 +188,7 @@ def rollup_layout(root: str) -> Layout:
 
 @dataclass(frozen=True)
 class Rollup:
-    """Messages and bytes for each window of time, stream and type of entity."""
+    """Messages and bytes for each time window, stream and entity type."""
 
     root: str
     minutes: int

@@ -1,8 +1,8 @@
 """Where tables are, what they are called, and what their columns are.
 
-The table of a stream is named by the path of the stream, with dots for slashes: `shop.orders` for
-`shop/orders`. A dot within a segment, and whatever could mean something to a file system, becomes
-`~` and its bytes in hex. So no two streams share a table, and no table lies in another.
+The table of a stream is named after the path of the stream, with dots for slashes: `shop.orders`
+for `shop/orders`. A dot within a segment, and any character that is special to a file system,
+becomes `~` and its bytes in hex. So no two streams share a table, and no table is inside another.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class Layout:
 
     Attributes:
         root: the directory, or address of an object store, that holds the tables.
-        schema: the columns of a table, the one it is partitioned by included.
+        schema: the columns of a table, including the partition column.
         partition: the column that a table is partitioned by.
-        table: the column that says which table a row is for; it is not kept. None: `name` says it.
+        table: the column with the table of a row; it is not stored. None: `name` is the table.
         name: the table of all rows.
-        clustered: the column whose least and greatest value each file says.
-        by_path: whether tables are called by the paths of streams.
+        clustered: the column whose minimum and maximum each file records.
+        by_path: whether tables are named after the paths of streams.
         source: the column with JSON objects whose fields are columns too.
         columns: those columns, by table.
-        is_public: whether the tables are for others too, not only for the pipeline itself.
+        is_public: whether the tables are also for others, not only for the pipeline itself.
     """
 
     root: str
@@ -61,17 +61,17 @@ class Layout:
         return safe_path(table) if self.by_path else safe_name(table)
 
     def stored(self, table: str) -> Any:
-        """What is in the files of a table: the partition is in their names."""
+        """The schema of a table's files: the partition is in their names."""
         fields = [one for one in self._arrow if one.name != self.partition]
         made = [pa.field(one.name, ARROW_TYPES[one.type]) for one in self._columns(table)]
         return pa.schema([*fields, *made])
 
     def reader(self, table: str) -> Reader | None:
-        """What makes columns of others, if the table has such."""
+        """What derives columns from others, if the table has such."""
         return Reader(self._columns(table)) if self.source else None
 
     def filled(self, table: str, rows: Any, reader: Reader | None) -> Any:
-        """Rows of a table as they are stored, with the columns that are made of others."""
+        """Rows of a table as they are stored, including derived columns."""
         stored = self.stored(table)
         made = [] if reader is None else reader.arrays(rows[self.source].to_pylist())
         fixed = [rows[name] for name in stored.names[: len(stored.names) - len(made)]]
@@ -79,7 +79,7 @@ class Layout:
         return pa.RecordBatch.from_arrays(arrays, schema=stored)
 
     def delta(self, table: str) -> Schema:
-        """The schema of a table. It says of each column what it was made of."""
+        """The schema of a table. It records the field of each derived column."""
         made = [
             Field(one.name, PrimitiveType(one.type), metadata=_notes(one))
             for one in self._columns(table)
@@ -99,7 +99,7 @@ def _notes(column: Column) -> dict[str, Any]:
 
 
 def columns_of(table: DeltaTable | None) -> Columns:
-    """The columns of a table that are made of fields."""
+    """The columns of a table that come from fields."""
     found = [] if table is None else table.schema().fields
     return tuple(
         Column(str(one.metadata[_FIELD_NOTE]), one.name, int(one.metadata[_KINDS_NOTE]))
@@ -114,7 +114,7 @@ def columns_of(table: DeltaTable | None) -> Columns:
 def safe_path(path: str) -> str:
     """The path of a stream as one name.
 
-    A table must not lie in that of another one: whoever tidied up the outer one would remove it.
+    A table must not be inside another one: cleaning up the outer one would remove it.
 
     >>> safe_path("shop/orders"), safe_path("v1.2")
     ('shop.orders', 'v1~2E2')
@@ -123,7 +123,7 @@ def safe_path(path: str) -> str:
 
 
 def safe_name(name: str) -> str:
-    """A name that is not hidden, leads nowhere else and means nothing to a reader.
+    """A name that is not hidden, is no other path and has no meaning to a reader.
 
     >>> safe_name("orders"), safe_name("_a/ö")
     ('orders', '~5Fa~2F~C3~B6')
@@ -132,7 +132,7 @@ def safe_name(name: str) -> str:
 
 
 def plain_name(name: str) -> str:
-    """What was made a safe name.
+    """The inverse of `safe_name`.
 
     >>> plain_name(safe_name("_a/ö"))
     '_a/ö'

@@ -1,9 +1,9 @@
-"""What `materialize` keeps for itself: how far it is in each stream, and what is set aside.
+"""The private state of `materialize`: its progress in each stream, and what is set aside.
 
-It is one table for all streams, so that a batch ends with one commit, however many streams it was
-about. Rows are changes that wait (see `folding`), partitioned by stream; how far each stream is, is
-noted in the commits, as in other tables. It is committed after the tables of entities, which are
-guarded by offsets, so that a batch that is tried again changes nothing twice.
+It is one table for all streams, so that a batch ends with one commit, however many streams it has.
+Rows are waiting changes (see `folding`), partitioned by stream; the progress in each stream is
+recorded in the commits, as in other tables. It is committed after the tables of entities, which are
+guarded by offsets, so a retried batch changes nothing twice.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _NAME: Final = "changes"
 
 @dataclass(frozen=True)
 class Ledger:
-    """The notes of `materialize` below a root."""
+    """The records of `materialize` below a root."""
 
     tables: OpenTables
     root: str
 
     @property
     def layout(self) -> Layout:
-        # No stream has a directory whose name begins so.
+        # No stream has a directory with this prefix.
         return Layout(f"{self.root}/{STATE}/_aside", _SCHEMA, "part", name=_NAME, is_public=False)
 
     def has(self, commit: Commit) -> bool:
@@ -68,7 +68,7 @@ class Ledger:
         return seen_by(self.tables.find(self.layout.uri(_NAME)), stream)
 
     def waiting(self, streams: Iterable[str]) -> dict[str, list[str]]:
-        """The files with what waits of some streams, for those that have any."""
+        """The files with the waiting changes of some streams, for those that have any."""
         table = self.tables.find(self.layout.uri(_NAME))
         parts = {} if table is None else parts_of(table, self.layout)
         return {one: parts[part] for one in streams if (part := safe_path(one)) in parts}
@@ -85,7 +85,7 @@ class Ledger:
         seen: Mapping[str, Seen],
         commit: Commit,
     ) -> None:
-        """Note how far some streams are; what waits now takes the place of what has waited."""
+        """Record the progress of some streams; what waits now replaces what was waiting."""
         files = write_files(_set_aside(every, aside), self.layout) if aside else []
         replaced = {safe_path(one) for one in (*aside, *waited)}
         notes: dict[str, int] = {}
@@ -95,7 +95,7 @@ class Ledger:
 
 
 def _set_aside(every: DataFrame, aside: Mapping[str, Place]) -> DataFrame:
-    """What is to be looked at again with the next batch."""
+    """What to process again with the next batch."""
     parts = {stream: safe_path(stream) for stream in aside}
 
     def pick(batches: Iterator[Any]) -> Iterator[Any]:

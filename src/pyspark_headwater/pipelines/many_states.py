@@ -1,10 +1,10 @@
 """Which of many streams have a state.
 
-A stream speaks the State Protocol if its first message does; all others are passed over. If the
-beginning is no longer kept, the first message that is kept decides. A message that does not belong
-there ends the table of its stream, and of no other: what is behind it cannot be applied without it.
-Such streams are noted next to the checkpoint, with the reason and the place. A stream that is
-created again under the name begins again, and so does one that is reset after that place.
+A stream is a State Protocol stream if its first message is; all others are skipped. If the
+beginning is no longer kept, the first kept message decides. An invalid message ends the table of
+its stream, and no other: what follows cannot be applied without it. Such streams are recorded next
+to the checkpoint, with the reason and the place. A stream that is created again under the same name
+starts again, and so does one with a reset after that place.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ IsFirst = Callable[[str, str], bool]
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """Why a stream has ended for its tables, and where."""
+    """Why and where the tables of a stream ended."""
 
     why: str
     offset: str = ""
@@ -39,12 +39,12 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Speaking:
-    """Those streams that speak the State Protocol.
+    """The streams of the State Protocol.
 
     Attributes:
-        directory: where it is noted which streams are left out.
+        directory: where the streams that are left out are recorded.
         is_first: asked about streams whose beginning is not in the batch.
-        goes_on: whether a message that does not belong there is no end, as it is kept elsewhere.
+        goes_on: whether an invalid message ends nothing, because it is kept elsewhere.
     """
 
     directory: str
@@ -83,7 +83,7 @@ class Speaking:
 
 
 def _goes_on(left: LeftOut, one: Survey) -> bool:
-    """Whether a stream that was left out can be taken in again, from its beginning or a reset."""
+    """Whether a stream that was left out can be resumed, from its beginning or a reset."""
     if one.begins_us is not None and one.begins_us > left.at_us:
         return True
     resets = [place for place, kind, _ in one.control_messages() if kind == RESET]

@@ -1,9 +1,8 @@
-"""What a task of `materialize` does: a part of a table and its changes become one new file.
+"""What a task of `materialize` does: merge a part of a table and its changes into one new file.
 
-Changes come sorted by table, part and place, so a task has one part in memory at a time: the rows
-that are there, and the last change of each entity that changed. A change counts only if it is
-younger than what the table holds, so applying the same changes once more, or older ones, changes
-nothing.
+Changes come sorted by table, part and place, so a task has one part in memory at a time: the
+existing rows, and the last change of each changed entity. A change counts only if it is newer than
+what the table holds, so applying the same changes again, or older ones, changes nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from pyspark_headwater.pipelines.parquet import filesystem
 
 PARTITION: Final = "_bucket"
 FEED_MARK: Final = "\n"
-"""What the name of a table begins with in a report about its changes. No stream is called so."""
+"""The prefix of a table's name in a report about its changes. No stream has it."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 ROUTED: Final = (
     "stream string, type string, bucket int, offset string, index int, timestamp timestamp, "
@@ -56,18 +55,18 @@ class TableName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """How the parts of a table are written again.
+    """How the parts of a table are rewritten.
 
     Attributes:
         uri: where the table is.
-        columns: what its columns are afterwards.
-        buckets: how many parts it has afterwards.
+        columns: its columns afterwards.
+        buckets: its number of parts afterwards.
         held: the files of each part whose rows are kept.
         anew: whether columns change their type, so that all rows have to be read again.
         splits: whether there are more parts than before, so that not all rows of a file stay.
-        void: whether no row that is held stays; they are read for the feed of changes.
+        void: whether no existing row stays; they are read only for the change feed.
         feed: where the changes of rows are written, if anywhere.
-        until: the place and time of what is no message of its own.
+        until: the place and time of changes without their own message.
     """
 
     uri: str
@@ -82,7 +81,7 @@ class Rewrite:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all parts are looked at, also those that no message is about."""
+        """Whether all parts are processed, including those that no message is about."""
         return self.feed is not None if self.void else self.anew or self.splits
 
     def files(self, bucket: int) -> list[str]:
@@ -94,13 +93,13 @@ class Rewrite:
 
 
 Counting = Mapping[str, tuple[Interval, ...]]
-"""In which intervals of a stream its changes count."""
+"""The intervals of a stream in which its changes count."""
 
 
 def route(
     counting: Counting, rewrites: Mapping[TableName, Rewrite]
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Pick the changes that count, and say which part of which table each belongs to."""
+    """Select the changes that count, and the part and table of each."""
 
     def routed(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
@@ -135,7 +134,7 @@ def _counts(place: Place, intervals: tuple[Interval, ...]) -> bool:
 def merge(
     rewrites: Mapping[TableName, Rewrite],
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Write the parts that changes belong to, and report the files."""
+    """Write the parts with changes, and report the files."""
 
     def merged(batches: Iterator[Any]) -> Iterator[Any]:
         task = TaskContext.get()
@@ -179,7 +178,7 @@ def _parts(
 def _write(
     table: TableName, rewrite: Rewrite, bucket: int, last: dict[str, Change], name: str
 ) -> Iterator[dict[str, Any]]:
-    """Write a part, and if there is a feed, what changed in it."""
+    """Write a part, and its changes if there is a feed."""
     filesystem_, root = filesystem(rewrite.uri)
     held = [
         _read(filesystem_, posixpath.join(root, path), rewrite, bucket)
@@ -217,7 +216,7 @@ def schema_of(columns: Columns) -> Any:
 
 
 def _read(filesystem_: Any, path: str, rewrite: Rewrite, bucket: int) -> Any:
-    """Rows as they are to be stored. A file may have fewer columns than its table has now."""
+    """Rows in stored form. A file may have fewer columns than its table has now."""
     schema = schema_of(rewrite.columns)
     with pq.ParquetFile(path, filesystem=filesystem_) as file:
         have = set(file.schema_arrow.names)
@@ -242,7 +241,7 @@ def _with_columns(stored: list[Any], columns: Columns) -> Any:
 
 
 def _merged(held: list[Any], last: dict[str, Change], rewrite: Rewrite) -> Any:
-    """The rows of a part with the last changes in it, sorted by key."""
+    """The rows of a part with the last changes applied, sorted by key."""
     if last:
         held = [rows.filter(pa.array(_staying(rows, last), pa.bool_())) for rows in held]
     stored = [
@@ -277,7 +276,7 @@ def changes_of(held: list[Any], last: Mapping[str, Change], rewrite: Rewrite) ->
 
 
 def _changed(key: str, before: str | None, change: Change) -> list[Changed]:
-    """The change of an entity; none if it is what it was."""
+    """The change of an entity; none if it is unchanged."""
     offset, number, at, operation, value = change
     after = None if operation == DELETE else value
     if before == after:
@@ -287,7 +286,7 @@ def _changed(key: str, before: str | None, change: Change) -> list[Changed]:
 
 
 def _staying(rows: Any, last: dict[str, Change]) -> list[bool]:
-    """Which rows stay, as no younger change replaces them. Older changes go out of `last`."""
+    """Which rows stay because no newer change replaces them. Removes older changes from `last`."""
     staying: list[bool] = []
     places = zip(rows["_offset"].to_pylist(), rows["_index"].to_pylist(), strict=True)
     for key, place in zip(rows["key"].to_pylist(), places, strict=True):

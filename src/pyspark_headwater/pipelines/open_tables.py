@@ -1,7 +1,7 @@
 """Tables that stay open from one batch to the next.
 
-What such a table says may be out of date. A commit that builds on it is then refused, because it
-was made from another version than the one it would follow: see `delta.commit_files`.
+What such a table says may be out of date. A commit based on it is then refused, because it was made
+from a version other than the latest: see `delta.commit_files`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ OPEN_MAX: Final = 2_000
 
 
 class OpenTable(DeltaTable):
-    """A table that remembers what its commits have noted.
+    """A table that caches the notes of its commits.
 
-    To look up a number means to read the log since its last checkpoint; a batch for hundreds of
+    Looking up a number means reading the log since its last checkpoint; a batch for hundreds of
     streams would do that thousands of times.
 
     Attributes:
@@ -43,7 +43,7 @@ class OpenTable(DeltaTable):
         return self._noted[app_id]
 
     def follow(self, notes: Mapping[str, int]) -> None:
-        """Take in the commits since, the first of which was made with these notes."""
+        """Catch up with the commits since, the first of which was made with these notes."""
         before = self.version()
         self.update_incremental()
         if self._noted_at == before and self.version() == before + 1:
@@ -60,7 +60,7 @@ class OpenTables:
 
     Attributes:
         keep_replaced_h: how long to keep files that are no longer part of a table, in hours.
-        iceberg: whether tables are described as Iceberg too.
+        iceberg: whether tables are also published as Iceberg.
     """
 
     def __init__(self, keep_replaced_h: int = KEEP_REPLACED_H, *, iceberg: bool = False) -> None:
@@ -90,6 +90,6 @@ class OpenTables:
         return min((commits_left(one.turn, one.version()) for one in tables), default=None)
 
     def forget(self) -> None:
-        """Look at all tables again."""
+        """Load all tables again."""
         with self._lock:
             self._known.clear()

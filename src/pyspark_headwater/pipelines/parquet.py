@@ -1,8 +1,7 @@
 """Where files are, and Parquet files as DataFrames.
 
-Files on a disk are read by Spark itself. It can read an object store only with jars that do not
-come with it, so files there are read by tasks with pyarrow, which finds its credentials in the
-environment.
+Spark itself reads files on a disk. It can read an object store only with jars that do not come with
+it, so tasks read files there with pyarrow, which finds its credentials in the environment.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _ROWS: Final = 10_000
 
 
 def filesystem(uri: str) -> tuple[Any, str]:
-    """Where a directory lives, and its path there."""
+    """The file system of a directory, and its path there."""
     if "://" in uri:
         found = pafs.FileSystem.from_uri(uri)
         return found[0], found[1]
@@ -30,14 +29,14 @@ def filesystem(uri: str) -> tuple[Any, str]:
 
 
 def is_remote(uri: str) -> bool:
-    """Whether an address is one that Spark itself does not know."""
+    """Whether an address is one that Spark itself cannot read."""
     return "://" in uri and not uri.startswith("file://")
 
 
 def read_paths(
     spark: SparkSession, uri: str, schema: StructType, paths: Sequence[str]
 ) -> DataFrame:
-    """Files of a table, by their paths within it. One that lacks a column has nulls there."""
+    """Files of a table, by their paths within it. Missing columns are null."""
     if not paths:
         return spark.createDataFrame([], schema)
     if not is_remote(uri):
@@ -61,7 +60,7 @@ def read_rows(uri: str, paths: Sequence[str], schema: Any) -> Iterator[Any]:
 
 
 def _rows_of(where: Any, root: str, path: str, schema: Any) -> Iterator[Any]:
-    """The rows of a file; the names of its directories say what is the same in all of them."""
+    """The rows of a file; the names of its directories hold the values that all rows share."""
     same = dict(one.split("=", 1) for one in posixpath.dirname(path).split("/") if "=" in one)
     with pq.ParquetFile(f"{root}/{path}", filesystem=where) as file:
         have = [one.name for one in schema if one.name in file.schema_arrow.names]

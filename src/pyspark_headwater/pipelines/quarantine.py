@@ -1,14 +1,14 @@
-"""Messages that a pipeline could not take in, kept in a stream so that it can go on without them.
+"""Messages that a pipeline could not process, kept in a stream so that it can continue.
 
 Each is one JSON object:
 
     {"id": …, "pipeline": …, "stream": …, "offset": …, "index": …, "timestamp": …,
      "reason": …, "raw": …}
 
-`raw` is the message as it was sent, as text; of one that is no UTF-8, `raw_base64` has the bytes
-instead. `timestamp` is when the server stored it, in microseconds since 1970. The id is made of the
-place of the message, and the stream takes each id once, so a batch that is tried again leaves
-nothing twice. It is written before the tables are: a message is never in neither.
+`raw` is the message as it was sent, as text; if it is not UTF-8, `raw_base64` has the bytes
+instead. `timestamp` is when the server stored it, in microseconds since 1970. The id is made from
+the place of the message, and the stream takes each id once, so a retried batch adds nothing twice.
+It is written before the tables: every message is always in one or the other.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _POINTER: Final = "/id"
 
 
 class Quarantine:
-    """The stream of what a pipeline could not take in.
+    """The stream of messages that a pipeline could not process.
 
     Args:
         pipeline: the name of the pipeline.
-        stream: the stream; made when it is needed.
+        stream: the stream; created on demand.
         wire: the way to the server.
     """
 
@@ -45,7 +45,7 @@ class Quarantine:
         self._count: int | None = None
 
     def count(self, wire: Wire) -> int | None:
-        """How many messages are in it, if the server can tell."""
+        """The number of messages in it, if the server can tell."""
         if self._count is None:
             try:
                 there = wire.info(self._name) is not None
@@ -55,7 +55,7 @@ class Quarantine:
         return self._count
 
     def take(self, rows: Iterator[Any]) -> None:
-        """Keep rows of changes that are none; `value` is the message in base64."""
+        """Store rows that are not valid changes; `value` is the message in base64."""
         stream = self._wire.stream(self._name)
         stream.ensure(content_type=JSON, unique_ids="succeed", id_pointer=_POINTER)
         while some := [self._message(row) for row in islice(rows, _ROWS_MAX)]:

@@ -37,12 +37,12 @@ def replay(
 ) -> None:
     """Append the rows of a Delta table, or of files, to a stream.
 
-    The same name and version again append nothing twice: `name` is the producer, `version` the run.
-    Rows go through the driver in their order, so that a rerun does not depend on how Spark cuts
-    them. An archive is replayed in the order of its stream, and where that was created again, one
-    stream after the other. A table of entities or of changes becomes messages of the State
-    Protocol with the keys it has, in the order of their offsets. The first line of a CSV file names
-    the columns.
+    Repeating the same name and version appends nothing twice: `name` is the producer, `version` the
+    run. Rows go through the driver in order, so that a rerun does not depend on how Spark
+    partitions them. An archive is replayed in the order of its stream, and if that was created
+    again, one stream after the other. A table of entities or of changes becomes State Protocol
+    messages with its keys, in the order of their offsets. The first line of a CSV file names the
+    columns.
     """
     frame = _rows(spark, source, form)
     if {*STATE_SCHEMA.fieldNames()} <= set(frame.columns):
@@ -73,7 +73,7 @@ def writing_options(options: dict[str, str], name: str, version: int) -> dict[st
 
 
 def check_source(source: str) -> None:
-    """Refuse a place where nothing is. What a pattern of paths finds, only Spark knows."""
+    """Refuse a missing source. Only Spark can expand a pattern of paths."""
     where, path = filesystem(source)
     if not set("*?[{") & set(path) and where.get_file_info(path).type == fs.FileType.NotFound:
         raise InvalidOption(f"there is nothing at {source}")
@@ -87,12 +87,12 @@ _AS_INSERTS: Final = (
 
 
 def _type_of(source: str) -> str:
-    """The type of entity that a table is of."""
+    """The entity type of a table."""
     return plain_name(posixpath.basename(source.rstrip("/")))
 
 
 def _messages(changes: DataFrame, type_: str) -> DataFrame:
-    """Changes as messages, in their order."""
+    """Changes as messages, in order."""
 
     def make(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
@@ -114,7 +114,7 @@ def _rows(spark: SparkSession, source: str, form: str) -> DataFrame:
         paths = [str(one) for one in pa.table(table.get_add_actions())["path"].to_pylist()]
         if not paths:
             raise InvalidOption(f"the table {source} is empty")
-        # The table knows more columns than its older files do.
+        # The table has more columns than its older files.
         schema = StructType.fromJson(msgspec.json.decode(table.schema().to_json()))
         return read_paths(spark, source, schema, paths)
     reader = spark.read.format(form)
@@ -124,9 +124,9 @@ def _rows(spark: SparkSession, source: str, form: str) -> DataFrame:
 
 
 def _generation(archive: DataFrame) -> list[Column]:
-    """Which of the streams that had the name a row is of. All begin with the same offset.
+    """Which of the streams with the same name a row is from. All begin with the same offset.
 
-    Nothing if no beginning is there: the archive was started later, and there was but one stream.
+    Empty if no beginning is there: the archive was started later, and there was only one stream.
     """
     begins = archive.where((F.col("offset") == BEGINNING) & (F.col("index") == 0))
     starts = sorted(row.at_us for row in begins.select(moment().alias("at_us")).collect())

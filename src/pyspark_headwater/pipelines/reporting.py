@@ -1,8 +1,8 @@
-"""How a pipeline is doing: noted next to its checkpoint, and told to the server for people to see.
+"""The status of a pipeline: recorded next to its checkpoint, and reported to the server for people.
 
-A pipeline reports after every micro-batch, and every few seconds if there is none, so that one that
-is paused or stuck is seen to be. Lag is what the server has beyond the last batch. With many
-streams, asking for it takes long; it is then asked for less often.
+A pipeline reports after every micro-batch, and every few seconds without one, so that a paused or
+stuck one is visible. Lag is what the server has beyond the last batch. With many streams, querying
+it takes long; it is then queried less often.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ FAILURE: Final = "failure.json"
 REPORT_EVERY_S: Final = 5.0
 _FEW: Final = 20
 _LAG_SHARE: Final = 10
-"""With more streams than a few, one second of so many goes into finding out about lag."""
+"""With more than a few streams, at most one second in this many is spent on finding the lag."""
 _ERROR_CHARS_MAX: Final = 2_000
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a pipeline is: after a micro-batch, or as it was noted then."""
+    """The progress of a pipeline after a micro-batch, or as it was recorded then."""
 
     name: str
     kind: str
@@ -48,12 +48,12 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """What a pipeline failed with last."""
+    """The last failure of a pipeline."""
 
     why: str
     at_ms: int
     is_over: bool = False
-    """Whether a batch has been taken in since."""
+    """Whether a batch has succeeded since."""
 
 
 def now_ms() -> int:
@@ -61,7 +61,7 @@ def now_ms() -> int:
 
 
 def progress_of(name: str, kind: str, one: Any) -> Progress:
-    """What Spark says about a micro-batch."""
+    """What Spark reports about a micro-batch."""
     end = one["sources"][0]["endOffset"]
     offsets = end if isinstance(end, dict) else msgspec.json.decode(end)
     return Progress(
@@ -77,7 +77,7 @@ def progress_of(name: str, kind: str, one: Any) -> Progress:
 
 
 def with_lag(progress: Progress, wire: Wire, tails: Mapping[str, str] | None = None) -> Progress:
-    """The same with how far behind it is now, if the server can tell."""
+    """The same with its current lag, if the server can tell."""
     messages, oldest_ms = 0, None
     places = progress.offsets
     if tails is not None:
@@ -100,7 +100,7 @@ def with_lag(progress: Progress, wire: Wire, tails: Mapping[str, str] | None = N
 
 
 def noted(root: str) -> list[Progress]:
-    """How far the pipelines below a root are, as they noted it themselves."""
+    """The progress of the pipelines below a root, as they recorded it themselves."""
     where, path = filesystem(root)
     selector = fs.FileSelector(f"{path}/{pipelines.PROGRESS}", allow_not_found=True)
     found: list[Progress] = []
@@ -117,7 +117,7 @@ def _noted_progress(directory: str) -> Progress | None:
 
 
 class Reporter:
-    """Follows a pipeline from one query to the next, and tells the server about it."""
+    """Follows a pipeline from one query to the next, and reports to the server."""
 
     def __init__(
         self, name: str, kind: str, directory: str, options: ReadOptions, wire: Wire
@@ -134,11 +134,11 @@ class Reporter:
         self._told: dict[str, object] = {}
 
     def begin(self) -> None:
-        """A new query: its batches are all news."""
+        """A new query: all its batches are new."""
         self._seen = -1
 
     def news(self, query: StreamingQuery) -> list[Progress]:
-        """The micro-batches with something in them since the last time."""
+        """The non-empty micro-batches since the last call."""
         recent = [
             one
             for one in query.recentProgress
@@ -168,7 +168,7 @@ class Reporter:
         write_note(self._directory, FAILURE, failure)
 
     def tell(self, state: pipelines.State, **more: object) -> None:
-        """Report, if something is new or it is time again."""
+        """Report, if something is new or a report is due."""
         is_failing = self._failure is not None and not self._failure.is_over
         if state == "running" and is_failing:
             state = "failing"
@@ -179,7 +179,7 @@ class Reporter:
             self._ask_for_lag()
         failure = self._failure
         report = msgspec.to_builtins(self._last) | news
-        # Streams may be very many; whoever wants to know looks next to the tables.
+        # There may be very many streams; the details are next to the tables.
         report["streams"] = len(report.pop("offsets"))
         if failure is not None:
             report |= {"last_error": failure.why, "last_error_at": failure.at_ms}
@@ -188,13 +188,13 @@ class Reporter:
         self._wire.report(report)
 
     def _may_ask(self, least_s: float) -> bool:
-        """Whether it is time to ask for lag. Few streams may be asked about whenever we like."""
+        """Whether it is time to query the lag. Few streams may be queried at any time."""
         many = len(self._last.offsets) > _FEW
         rest_s = max(least_s, self._asking_s * _LAG_SHARE if many else 0.0)
         return time.monotonic() - self._asked_at >= rest_s
 
     def _ask_for_lag(self) -> None:
-        """How far behind it is, and how long it took to find out."""
+        """Query the lag, and measure how long that takes."""
         began = self._asked_at = time.monotonic()
         try:
             tails = Selection(self._options, self._wire).tails()

@@ -61,15 +61,15 @@ class Pipeline:
     """What to run.
 
     Attributes:
-        kind: which of the pipelines.
+        kind: which pipeline.
         root: where the tables are: a directory, or an address that all workers can reach.
         options: options of the format, above all `endpoint` and `stream` or `streamPattern`.
         minutes: the length of the windows of a rollup.
-        follow: keep running; otherwise end when everything that is there has been read.
-        every_s: when following, the least time from one micro-batch to the next.
-        called: what the pipeline is called, if not by what it does.
+        follow: keep running; otherwise end when all existing messages have been read.
+        every_s: when following, the minimum time from one micro-batch to the next.
+        called: the name of the pipeline, if not derived from what it does.
         keep_replaced_h: how long to keep files that are no longer part of a table, in hours.
-        iceberg: whether tables are described as Iceberg too.
+        iceberg: whether tables are also published as Iceberg.
         on_error: what to do about a message that does not fit; `quarantine` is for `materialize`.
         changes: whether `materialize` keeps a table of changes for each of its own.
         changes_to: the stream that it sends them to as well. `{stream}` in it stands for the
@@ -102,7 +102,7 @@ class Pipeline:
             raise InvalidOption(f"{self.kind} has no change feed: that is for materialize")
 
     def check(self) -> None:
-        """Refuse what cannot be run. Nothing is started for it."""
+        """Refuse what cannot be run, before anything is started."""
         asked = read_options(self.options, "stream read")
         Selection(asked, wire_to(asked.server))
         if self.kind == "snapshot":
@@ -112,7 +112,7 @@ class Pipeline:
 
     @property
     def name(self) -> str:
-        """The name of the pipeline, made of what it does."""
+        """The name of the pipeline, derived from what it does."""
         if self.called:
             return safe_name(self.called)
         what = self.options.get("stream") or self.options.get("streamPattern") or "streams"
@@ -124,7 +124,7 @@ class Pipeline:
 
     @property
     def selection(self) -> dict[str, str]:
-        """Which streams it takes in."""
+        """Which streams it reads."""
         return {name: self.options[name] for name in _SELECTING if name in self.options}
 
     def job(self, quarantine: Quarantine | None = None) -> Job:
@@ -140,7 +140,7 @@ class Pipeline:
         raise InvalidOption(f"{self.kind} has no micro-batches")
 
     def quarantine(self) -> Quarantine | None:
-        """Where messages go that do not fit, if they go anywhere."""
+        """Where messages that do not fit go, if anywhere."""
         if self.on_error == "fail":
             return None
         wire = wire_to(read_options(self.options, "stream read").server)
@@ -154,7 +154,7 @@ class Pipeline:
         return whatever_they_hold if goes_on else all_of_them
 
     def _feed(self, tables: OpenTables) -> Feed | None:
-        """What gets the changes, if that is wanted."""
+        """The change feed, if enabled."""
         if not self.changes and not self.changes_to:
             return None
         if not self.changes_to:
@@ -176,7 +176,7 @@ class Pipeline:
                 "the changes of several streams go to several streams: put {stream} into the name, "
                 f"as in changes/{{stream}}, not {self.changes_to!r}"
             )
-        # Any stream that it covers will do: its wildcards, taken as words.
+        # Any stream that it covers will do: replace its wildcards with words.
         example = re.sub(r"\*\*?|>", "x", pattern.strip("/"))
         if parse_path_pattern(pattern).covers(feed_stream(self.changes_to, example)):
             raise InvalidOption(
@@ -202,7 +202,7 @@ Watch = Callable[[Progress], None]
 def run(spark: SparkSession, pipeline: Pipeline, watch: Watch = lambda _: None) -> None:
     """Run a pipeline until it has caught up, or until it is stopped.
 
-    It does as it is told meanwhile, see `steering`.
+    It follows orders meanwhile, see `steering`.
     """
     if pipeline.kind == "snapshot":
         _run_snapshot(spark, pipeline, watch)
@@ -220,7 +220,7 @@ def run(spark: SparkSession, pipeline: Pipeline, watch: Watch = lambda _: None) 
 
 
 def messages_for(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
-    """What a pipeline takes in."""
+    """The input of a pipeline."""
     read_options(pipeline.options, "stream read")
     options = starting_options(pipeline.root, pipeline.directory, pipeline.options)
     return spark.readStream.format("headwater").options(**options).load()
@@ -258,7 +258,7 @@ def _run_snapshot(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> None
 
 
 class Runner:
-    """A pipeline with its query, which is stopped and started again as it is told."""
+    """A pipeline with its query, which is stopped and restarted as ordered."""
 
     def __init__(self, pipeline: Pipeline, messages: Callable[[Pipeline], DataFrame]) -> None:
         self.pipeline = pipeline
@@ -267,7 +267,7 @@ class Runner:
         self._messages = messages
         self._slow_starts = 0
         self._options = read_options(pipeline.options, "stream read")
-        # Orders and reports can wait. Whoever waited for them would not see how the query does.
+        # Orders and reports can wait. Waiting for them would hide how the query is doing.
         wire = wire_to(replace(self._options.server, retry_timeout_s=_HURRY_S))
         self._wire = wire
         self._steering = Steering(pipeline.name, pipeline.directory, wire)
@@ -282,9 +282,9 @@ class Runner:
         return self._steering.standing.paused
 
     def turn(self) -> list[Progress]:
-        """See what there is to do, and do it; to be called again and again.
+        """Do what is due; call this repeatedly.
 
-        Returns the micro-batches since the last time. Raises what the query failed with.
+        Returns the micro-batches since the last call. Raises the query's failure.
         """
         query = self.query
         was_active = query is not None and query.isActive
@@ -302,12 +302,12 @@ class Runner:
         if self.query is None:
             time.sleep(at_most_s)
         else:
-            # What it failed with, the next turn finds out.
+            # The next turn finds out what it failed with.
             with suppress(StreamingQueryException):
                 self.query.awaitTermination(at_most_s)
 
     def stop(self) -> None:
-        """End the query. What it was doing is done again by the next one."""
+        """End the query. The next one repeats unfinished work."""
         if self.query is not None:
             self.query.stop()
             self.query = None
@@ -321,7 +321,7 @@ class Runner:
             for to in resets:
                 self._reset(to)
         except HeadwaterError:
-            # The server is away; the orders are there the next time.
+            # The server is away; the orders will be there next time.
             self._steering.standing = before
             return
         if self._steering.standing != before:

@@ -1,4 +1,4 @@
-"""A Spark session for pipelines that are started from a prompt."""
+"""A Spark session for pipelines started from a prompt."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pyspark_headwater.errors import InvalidOption
 from pyspark_headwater.java import prepare_environment
 
 _QUIET: Final = Path(__file__).with_name("log4j2-quiet.properties")
-# Spark takes long errors apart with regular expressions, and a query that is stopped ends with one.
+# Spark parses long errors with regular expressions, and a stopped query ends with one.
 _DEEP_STACK: Final = "-Xss8m"
 _MASTER: Final = re.compile(r"local(-cluster)?(\[[^\]]+\])?|yarn|(spark|k8s)://.+")
 
 
 def check_master(master: str) -> None:
-    """Refuse what Spark would refuse, some seconds later."""
+    """Refuse what Spark would refuse some seconds later."""
     if not _MASTER.fullmatch(master):
         raise InvalidOption(
             f"{master!r} is no master of Spark: take local[2], spark://host:7077, yarn or k8s://…"
@@ -35,8 +35,8 @@ def session(
 ) -> SparkSession:
     """The running session, or a new one: on this machine unless a master is named.
 
-    Under `spark-submit` everything comes from there and nothing is named here. A quiet one says
-    nothing but errors, from the beginning.
+    Under `spark-submit` all settings come from there and none are made here. A quiet session logs
+    only errors, from the beginning.
     """
     prepare_environment()
     builder = SparkSession.Builder().appName(name)
@@ -48,7 +48,7 @@ def session(
     settings = {
         "spark.driver.defaultJavaOptions": " ".join(java_options),
         "spark.python.daemon.module": "pyspark_headwater.daemon",
-        # A busy machine may need longer than the 15 s that Spark gives a worker to shake hands.
+        # A busy machine may need longer than the 15 s that Spark gives a worker to connect.
         "spark.python.authenticate.socketTimeout": "120s",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "8",

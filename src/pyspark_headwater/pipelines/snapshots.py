@@ -1,8 +1,8 @@
 """The pipeline `snapshot`: the state of a stream, written back to the server for new readers.
 
 A snapshot is a JSON array of State Protocol messages, one `insert` for each entity, sorted by type
-and key. A reader applies them and reads on at the offset that comes with it. The next snapshot is
-made of the last one and of what came after it.
+and key. A reader applies them and reads on from the snapshot's offset. The next snapshot is made
+from the last one and what came after it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Entity(msgspec.Struct):
 
 
 def take_snapshot(spark: SparkSession, options: dict[str, str]) -> str | None:
-    """Write the state of a stream to the server; the offset it was taken at, None if it is not new.
+    """Write the state of a stream to the server; returns its offset, None if it is not new.
 
     `options` are those of the format: `endpoint`, `stream` and the like.
     """
@@ -53,7 +53,7 @@ def take_snapshot(spark: SparkSession, options: dict[str, str]) -> str | None:
     found = transforms.only_changes(messages).cache()
     try:
         state, fold, _ = folded(found, state_rows(spark, known))
-        # What is not yet decided is left for those who read on.
+        # What is undecided is left to those who read on.
         offset = tail if fold.aside is None else fold.aside.offset
         if offset <= start:
             return None
@@ -98,7 +98,7 @@ def state_rows(spark: SparkSession, rows: Sequence[tuple[str, str, str]]) -> Dat
 
 
 def _latest(wire: Wire, stream: str) -> tuple[str, list[tuple[str, str, str]]]:
-    """Where the last snapshot was taken, and what is in it."""
+    """Where the last snapshot was taken, and its content."""
     try:
         snapshot = wire.stream(stream).snapshots.get()
     except StreamNotFound as error:

@@ -1,11 +1,11 @@
-"""The pipeline `materialize`: streams of the State Protocol into tables of their current state.
+"""The pipeline `materialize`: State Protocol streams into tables of their current state.
 
-A batch is taken in for all of its streams at once, in two passes. The first surveys the changes;
+A batch is processed for all of its streams at once, in two passes. The first surveys the changes;
 the driver then knows which parts of which tables change, and what columns they need. The second
-brings the changes of each part together in one task, which writes that part again. Only parts that
-hold an entity that changed are rewritten, unless a column gets another type, or the table has grown
-and needs more parts: then all of them are. The columns of a table are made of the JSON that it
-keeps, as its files are written, so that no old file has to be asked what it meant.
+brings the changes of each part together in one task, which rewrites that part. Only parts with a
+changed entity are rewritten, unless a column changes its type, or the table has grown and needs
+more parts: then all of them are. The columns of a table are derived from the JSON that it keeps,
+when its files are written, so that no old file has to be interpreted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from pyspark_headwater.pipelines.parquet import filesystem
 from pyspark_headwater.pipelines.quarantine import Quarantine
 from pyspark_headwater.pipelines.survey import Survey
 
-# A name with an underscore leaves the name without it to the fields of values.
+# The underscore leaves the plain name to the fields of values.
 STATE_SCHEMA: Final = StructType(
     [
         StructField("key", StringType()),
@@ -72,7 +72,7 @@ def state_layout(root: str, stream: str) -> Layout:
 
 
 class Choice(Protocol):
-    """Which of the streams in a batch have tables."""
+    """Which streams in a batch have tables."""
 
     def __call__(self, found: Mapping[str, Survey], ledger: Ledger) -> set[str]: ...
 
@@ -86,20 +86,20 @@ def all_of_them(found: Mapping[str, Survey], ledger: Ledger) -> set[str]:
 
 
 def whatever_they_hold(found: Mapping[str, Survey], ledger: Ledger) -> set[str]:
-    """Every stream; messages that are no changes are kept elsewhere."""
+    """Every stream; messages that are not changes are kept elsewhere."""
     return set(found)
 
 
 @dataclass(frozen=True)
 class Materialize:
-    """State Protocol streams into a table of the current state for each type of entity.
+    """State Protocol streams into a table of the current state for each entity type.
 
     Attributes:
         root: where the tables are.
         choose: which streams have tables.
-        quarantine: where messages go that are no changes; without it, `choose` decides.
+        quarantine: where messages that are not changes go; without it, `choose` decides.
         tables: those that are open.
-        feed: what gets the changes of rows, if anything does.
+        feed: the change feed, if enabled.
     """
 
     root: str
@@ -212,7 +212,7 @@ def _surveyed(changes: DataFrame) -> dict[str, Survey]:
 
 
 def _unseen(changes: DataFrame, ledger: Ledger) -> tuple[DataFrame, dict[str, Survey]]:
-    """The changes that are new to the tables, and what is in them."""
+    """The changes that are new to the tables, and their survey."""
     found = _surveyed(changes)
     overlap = {
         name: seen
@@ -240,14 +240,14 @@ def _pick_new(overlap: Mapping[str, Seen]) -> Callable[[Iterator[Any]], Iterator
 
 
 def _is_anew(one: Survey, seen: Seen | None) -> bool:
-    """Whether a stream was created again: what its predecessor left is nothing to it."""
+    """Whether a stream was created again: its predecessor's state does not concern it."""
     return seen is not None and one.begins_us is not None and one.begins_us > seen.at_us
 
 
 def _with_waiting(
     changes: DataFrame, found: dict[str, Survey], ledger: Ledger, waiting: Mapping[str, list[str]]
 ) -> DataFrame:
-    """The changes with those that wait, which are added to the survey."""
+    """The changes with the waiting ones, which are added to the survey."""
     paths = [path for mine in waiting.values() for path in mine]
     if not paths:
         return changes
@@ -267,13 +267,13 @@ def _folded(one: Survey, *, replaces: bool) -> Fold:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How a table is brought up to date."""
+    """How a table is updated."""
 
     name: TableName
     layout: Layout
     rewrite: Rewrite
     replaces: bool
-    """Whether no file of those that are there stays."""
+    """Whether none of the existing files stays."""
 
 
 def _plan(
@@ -328,7 +328,7 @@ def _known_types(layout: Layout, fold: Fold) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The files of parts, and those of the changes in them."""
+    """The files of parts, and those of their changes."""
 
     parts: dict[TableName, list[WrittenFile]]
     changes: dict[TableName, list[WrittenFile]]
@@ -337,7 +337,7 @@ class _Written:
 def _written(
     every: DataFrame, counting: merging.Counting, rewrites: Mapping[TableName, Rewrite]
 ) -> _Written:
-    """Write all parts that change, each in one task; nothing of it is in a table yet."""
+    """Write all changed parts, each in one task; nothing is in a table yet."""
     spark = every.sparkSession
     routed = every.mapInArrow(merging.route(counting, rewrites), merging.ROUTED)
     untouched = [
@@ -347,7 +347,7 @@ def _written(
         for bucket in rewrite.held
     ]
     if untouched:
-        # No message is about these parts, but their rows move, get other columns, or go.
+        # No message is about these parts, but their rows move, get other columns, or are removed.
         routed = routed.unionByName(spark.createDataFrame(untouched, merging.ROUTED))
     part = ("stream", "type", "bucket")
     ordered = routed.repartition(*part).sortWithinPartitions(*part, "offset", "index")

@@ -1,11 +1,11 @@
-"""A pipeline that does as it is told: pauses, goes on, reads on from another place.
+"""Controlling a pipeline: pause, resume, reset.
 
-Orders are a stream at the server, see `headwater.core.pipelines`. What was obeyed is noted next to
-the checkpoint, so that an order counts once, also if the pipeline was stopped in between.
+Orders are a stream on the server, see `headwater.core.pipelines`. Executed orders are recorded next
+to the checkpoint, so that an order takes effect once, even if the pipeline was stopped in between.
 
-A reset gives the pipeline a new checkpoint that begins elsewhere. The tables know how far they are
-in each stream and take in only what is new to them. So after a step back nothing is there twice,
-and tables that were removed are filled again; after a step forward, what was skipped stays out.
+A reset gives the pipeline a new checkpoint that begins elsewhere. The tables know their progress in
+each stream and add only what is new to them. So after a step back nothing is stored twice, and
+removed tables are filled again; after a step forward, what was skipped stays out.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Steering:
-    """What a pipeline was told.
+    """The orders to a pipeline.
 
     Args:
-        name: what the pipeline is called.
+        name: the name of the pipeline.
         directory: where it keeps its notes.
         wire: a way to the server that gives up soon: orders can wait, the pipeline cannot.
     """
@@ -52,7 +52,7 @@ class Steering:
         self._is_deaf = False
 
     def look(self) -> list[To]:
-        """Take note of new orders; the resets among them, which are still to be done."""
+        """Read new orders; returns the resets among them, which are still to be done."""
         try:
             return self._look()
         except HeadwaterError as error:
@@ -82,19 +82,19 @@ class Steering:
         return [] if is_new else resets
 
     def note(self) -> None:
-        """Everything up to here was done."""
+        """Record that everything up to here was done."""
         write_note(self._directory, NOTE, self.standing)
 
 
 def reset(root: str, directory: str, options: ReadOptions, wire: Wire, to: To) -> None:
-    """Have the next query of a pipeline begin elsewhere. The present one must have ended."""
+    """Let the next query of a pipeline begin elsewhere. The current one must have ended."""
     ends = Selection(options, wire).tails()
     if isinstance(to, str):
         to = dict.fromkeys(ends, to)
     position = position_of(root, directory)
     for stream, place in to.items():
         if place == EARLIEST:
-            # What has no place of its own begins there.
+            # A stream without a position begins there.
             position.pop(stream, None)
         elif place == LATEST:
             position |= {stream: ends[stream]} if stream in ends else {}

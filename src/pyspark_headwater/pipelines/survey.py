@@ -1,8 +1,8 @@
-"""What a batch of changes holds, stream by stream: enough to plan the writing. No Spark.
+"""The content of a batch of changes, stream by stream: enough to plan the writing. No Spark.
 
 Each task surveys its rows and reports a few bytes for each stream; the driver joins the reports. So
-it does not matter how many streams a batch is about, and no change passes through the driver, but
-for the control messages, of which there are few.
+the number of streams in a batch does not matter, and no changes pass through the driver except
+control messages, of which there are few.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REPORT: Final = "stream string, found binary"
 
 
 class Point(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """A message: where it is, and when it was stored."""
+    """A message: its place, and when it was stored."""
 
     offset: str
     number: int
@@ -35,14 +35,14 @@ class Point(msgspec.Struct, frozen=True, order=True, array_like=True):
 
 
 class Misfit(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """A message that is none of the State Protocol."""
+    """A message that is not of the State Protocol."""
 
     point: Point
     why: str
 
 
 class OfType(msgspec.Struct):
-    """Changes of one type of entity: how many, the slots of their keys, the fields of values."""
+    """Changes of one entity type: how many, the slots of their keys, the fields of values."""
 
     changes: int = 0
     slots: set[int] = msgspec.field(default_factory=set)
@@ -59,13 +59,13 @@ class OfType(msgspec.Struct):
 
 
 class Survey(msgspec.Struct):
-    """What a batch holds of one stream.
+    """The content of a batch for one stream.
 
     Attributes:
         first: its first message.
         last: its last message.
         begins_us: when the stream's very first message was stored, if that is among them.
-        misfit: the first message that is no change and no control.
+        misfit: the first message that is neither a change nor a control.
         controls: the control messages.
         types: the changes, by type of entity.
     """

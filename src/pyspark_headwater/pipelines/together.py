@@ -2,7 +2,7 @@
 
     python -m pyspark_headwater.pipelines.together --endpoint http://127.0.0.1:4437 --root lake
 
-What happens is told on stdout, an object a line:
+It reports on stdout, one object per line:
 
     {"is": "running"}                                        the queries have been started
     {"is": "progress", "pipeline": …, "rows": …,             a micro-batch is in the tables
@@ -12,7 +12,7 @@ What happens is told on stdout, an object a line:
     {"is": "left out", "stream": …, "why": …}                a stream that cannot be materialized
     {"is": "failed", "why": …, "final": …}                   the end; final: again would not help
 
-It ends in good order when its stdin does, so it never outlives whoever started it.
+It stops cleanly when its stdin ends, so it never outlives its parent.
 """
 
 from __future__ import annotations
@@ -46,11 +46,10 @@ BATCH_BYTES_MAX: Final = 32 * 2**20
 SETTLE_S_MAX: Final = 20.0
 _POLL_S: Final = 0.5
 
-# For a machine that has other things to do: little memory, a quick start, nothing that listens to
-# the network.
+# For a machine with other things to do: little memory, a quick start, no network listeners.
 SETTINGS: Final = {
     "spark.driver.memory": "1g",
-    # Python workers that wait for work hold on to what their last task took; a new one is a fork.
+    # Idle Python workers keep the memory of their last task; a new one is just a fork.
     "spark.python.factory.idleWorkerMaxPoolSize": "2",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.host": "127.0.0.1",
@@ -60,7 +59,7 @@ SETTINGS: Final = {
 }
 
 
-# Python workers, of which Spark keeps about twenty, give back at once what a task no longer needs.
+# Python workers, of which Spark keeps about twenty, release memory at once.
 ENVIRONMENT: Final = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_ARENA_MAX": "1",
@@ -77,9 +76,9 @@ def pipelines(
     iceberg: bool = False,
     on_error: OnError = "fail",
 ) -> list[Pipeline]:
-    """The pipelines, each over all streams that there are and will be.
+    """The pipelines, each over all present and future streams.
 
-    On a server that people play with streams come and go, so a missing one is not a failure.
+    On a server for experiments streams come and go, so a missing one is not a failure.
     """
     options = {
         "endpoint": endpoint,
@@ -110,7 +109,7 @@ def tell(what: str, **more: Any) -> None:
 
 
 def asked_for(given: Sequence[str] | None) -> tuple[str, list[Pipeline]]:
-    """Where Spark runs, and what in it, by the words of a command line."""
+    """The Spark master and the pipelines, from a command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--endpoint", required=True)
     parser.add_argument("--root", required=True)
@@ -140,7 +139,7 @@ def main(given: Sequence[str] | None = None) -> int:
     try:
         follow(spark, chosen, stopping)
     except Exception as error:
-        # Whatever it was, it may be over by the next time.
+        # Whatever it was, it may be over by the next attempt.
         traceback.print_exc()
         tell("failed", why=reason(str(error)), final=False)
         return 1
@@ -150,7 +149,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def follow(spark: SparkSession, chosen: Sequence[Pipeline], stopping: threading.Event) -> None:
-    """Run pipelines until told to stop, or until one of them fails."""
+    """Run pipelines until stopped, or until one of them fails."""
     known = {stream for one in chosen for stream in left_out(one.directory)}
     messages = _Shared(spark)
     runners = [Runner(one, messages) for one in chosen]
@@ -173,7 +172,7 @@ def follow(spark: SparkSession, chosen: Sequence[Pipeline], stopping: threading.
 
 
 class _Shared:
-    """What pipelines read. All read the same, and asking the server about it takes a while."""
+    """The input of the pipelines, shared because querying the server for it takes a while."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -183,7 +182,7 @@ class _Shared:
         options = starting_options(pipeline.root, pipeline.directory, pipeline.options)
         key = tuple(sorted(options.items()))
         if key not in self._known:
-            # One that was reset begins elsewhere, and most likely only once.
+            # A reset pipeline begins elsewhere, and most likely only once.
             self._known = {key: messages_for(self._spark, pipeline)}
         return self._known[key]
 
@@ -191,8 +190,8 @@ class _Shared:
 def _let_settle(query: StreamingQuery, stopping: threading.Event) -> None:
     """Wait until a query has found out what there is to read.
 
-    That takes a Python process, which Spark gives up on if it is not up within ten seconds. On a
-    small machine, several at a time might not make it.
+    That takes a Python process, which Spark gives up on after ten seconds. On a small machine,
+    several at once might not start in time.
     """
     deadline = time.monotonic() + SETTLE_S_MAX
     while query.isActive and time.monotonic() < deadline:
@@ -225,7 +224,7 @@ def _tell_news(runner: Runner, known: set[str]) -> None:
 
 
 def _until_stdin_ends() -> threading.Event:
-    """An event that is set when stdin ends or somebody asks for the end."""
+    """An event that is set when stdin ends or on a signal."""
     stopping = threading.Event()
 
     def wait() -> None:
@@ -235,7 +234,7 @@ def _until_stdin_ends() -> threading.Event:
 
     threading.Thread(target=wait, name="headwater-stdin", daemon=True).start()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    # Ctrl-C is for whoever started this, and they end it in good order.
+    # Ctrl-C is for the parent, which stops this process cleanly.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return stopping
 

@@ -1,4 +1,4 @@
-"""What the pipelines do to data: functions from DataFrame to DataFrame, and nothing else."""
+"""The pipelines' data transformations: functions from DataFrame to DataFrame, and nothing else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATE: Final = (
 
 
 def utc_date(moment: str) -> Column:
-    """The day of a moment, wherever the session thinks it is."""
+    """The UTC day of a time, whatever the session's time zone."""
     day_us = 24 * 60 * 60 * 1_000_000
     return F.date_from_unix_date(F.floor(F.unix_micros(moment) / day_us).cast("int"))
 
@@ -33,7 +33,7 @@ def utc_date(moment: str) -> Column:
 
 
 def archived(messages: DataFrame) -> DataFrame:
-    """Messages as the archive keeps them: with the day they were stored."""
+    """Messages as archived: with the day they were stored."""
     return messages.select(
         "stream", "offset", "index", "timestamp", "value", utc_date("timestamp").alias("date")
     )
@@ -43,9 +43,10 @@ def archived(messages: DataFrame) -> DataFrame:
 
 
 def changes(messages: DataFrame, *, with_misfits: bool = False) -> DataFrame:
-    """Messages of the State Protocol, taken apart. Values stay the JSON that was sent.
+    """State Protocol messages, parsed. Values stay the JSON that was sent.
 
-    Of a message that is none, `why` says so, and with misfits its value is all of it, in base64.
+    For an invalid message, `why` says so, and with misfits its value is the whole message, in
+    base64.
     """
     return messages.select("stream", "offset", "index", "timestamp", "value").mapInArrow(
         _take_misfits_apart if with_misfits else _take_apart, CHANGES
@@ -86,7 +87,7 @@ _CHANGES_NAMES: Final = [column.split()[0] for column in CHANGES.split(", ")]
 
 
 def _read(batch: Any, row: int, text: str) -> RawRecord | str:
-    """A message as a record, or why it is none."""
+    """A message as a record, or why it is invalid."""
     try:
         return read_record(text)
     except NotARecord as error:
@@ -99,7 +100,7 @@ def _in_base64(message: str | bytes) -> str:
 
 
 def only_changes(messages: DataFrame) -> DataFrame:
-    """The same of messages that are all to be changes: one that is none fails the query."""
+    """The same if all messages have to be changes: an invalid one fails the query."""
     return changes(messages).where(
         F.when(F.col("why").isNotNull(), F.raise_error("why").cast("boolean")).otherwise(True)
     )
@@ -121,7 +122,7 @@ def within(intervals: Sequence[Interval]) -> Column:
 
 
 def from_place(at: Place) -> Column:
-    """Whether a message is the one at a place or comes later."""
+    """Whether a message is at a place or after it."""
     return place() >= _literal(at)
 
 
@@ -130,7 +131,7 @@ def _literal(at: Place) -> Column:
 
 
 def latest(counting: DataFrame) -> DataFrame:
-    """The last change of each entity; `operation` tells whether it is gone."""
+    """The last change of each entity; `operation` tells whether it is deleted."""
     fields = ("operation", "value", "offset", "index", "timestamp")
     last = F.max_by(F.struct(*fields), place()).alias("last")
     return (
@@ -142,10 +143,10 @@ def latest(counting: DataFrame) -> DataFrame:
 
 
 def merged(state: DataFrame, last: DataFrame) -> DataFrame:
-    """The state with the last changes in it.
+    """The state with the last changes applied.
 
-    A change counts only if it is younger than what the state holds, so applying the same changes
-    once more, or older ones, changes nothing.
+    A change counts only if it is newer than what the state holds, so applying the same changes
+    again, or older ones, changes nothing.
     """
     held, new = state.alias("held"), last.alias("new")
     same = (F.col("held.type") == F.col("new.type")) & (F.col("held.key") == F.col("new.key"))
@@ -169,7 +170,7 @@ ROLLUP_SUMS: Final = ("messages", "bytes")
 
 
 def rolled_up(messages: DataFrame, minutes: int) -> DataFrame:
-    """How many messages and bytes each stream and entity had in each window of time."""
+    """The number of messages and bytes of each stream and entity in each time window."""
     entity = F.get_json_object("value", "$.type")
     window = F.window("timestamp", f"{minutes} minutes")
     return (

@@ -1,4 +1,4 @@
-"""What keeps tables quick, however many small batches they are made of. No Spark.
+"""Table maintenance: keeps tables fast, however many small batches they consist of. No Spark.
 
 * **Few files.** A part of an archive with many small files has them made into few large ones. Large
   files are left alone, so every row is rewritten a bounded number of times.
@@ -25,17 +25,17 @@ from deltalake.exceptions import CommitFailedError
 KEEP_REPLACED_H: Final = 1
 COMPACT_AFTER_FILES: Final = 64
 COMPACT_PAST_AFTER_FILES: Final = 2
-"""The same for all days but the last, to which little is added: a query opens each of its files."""
+"""The same for all days but the last, which grow little: a query opens each of their files."""
 SMALL_BYTES: Final = 32 * 2**20
 TARGET_BYTES: Final = 128 * 2**20
 TIDY_EVERY: Final = 20
 _NEVER: Final = 1_000_000
 _MARGIN_MIN: Final = 1
-"""How much longer than a file itself its mention is kept: removing many files takes a while."""
+"""How much longer than a file its log entry is kept: removing many files takes a while."""
 
 
 def properties(keep_replaced_h: int) -> dict[str, str | None]:
-    """How a table is to be kept."""
+    """The maintenance settings of a table."""
     mentioned_min = keep_replaced_h * 60 + _MARGIN_MIN
     return {
         "delta.checkpointInterval": str(_NEVER),
@@ -45,16 +45,16 @@ def properties(keep_replaced_h: int) -> dict[str, str | None]:
 
 
 def turn_of(uri: str) -> int:
-    """Where a table is among others that are tidied as often.
+    """The turn of a table among others that are tidied equally often.
 
-    Tables that begin together also grow together. Without turns, one batch in twenty would tidy
-    all of them.
+    Tables that start together also grow together. Without turns, one batch in twenty would tidy all
+    of them.
     """
     return zlib.crc32(uri.encode())
 
 
 def is_due(turn: int, before: int, now: int) -> bool:
-    """Whether a table is to be tidied, after it went from one version to another."""
+    """Whether a table has to be tidied after going from one version to another."""
     return (turn + before) // TIDY_EVERY != (turn + now) // TIDY_EVERY
 
 
@@ -64,12 +64,12 @@ def commits_left(turn: int, version: int) -> int:
 
 
 def tidy(table: DeltaTable, keep_replaced_h: int) -> None:
-    """Remove what was replaced long enough ago, and write down what there is."""
-    # Whoever asks for less than a week knows why.
+    """Remove what was replaced long enough ago, and write a checkpoint."""
+    # A retention of less than a week is deliberate.
     table.vacuum(keep_replaced_h, dry_run=False, enforce_retention_duration=False)
     wanted = properties(keep_replaced_h)
     if wanted.items() - table.metadata().configuration.items():
-        # Afterwards: the log may forget at once what the new setting says it need not know.
+        # Afterwards: the log may immediately drop what the new setting no longer requires.
         table.alter.set_table_properties({name: value or "" for name, value in wanted.items()})
     table.update_incremental()
     table.create_checkpoint()
@@ -77,7 +77,7 @@ def tidy(table: DeltaTable, keep_replaced_h: int) -> None:
 
 
 def compact(table: DeltaTable, partition: str) -> None:
-    """Make few files of many small ones, in those parts of a table that have many."""
+    """Merge small files, in those parts of a table that have many."""
     small: dict[str, int] = {}
     for row in pa.table(table.get_add_actions(flatten=True)).to_pylist():
         part = str(row[f"partition.{partition}"])
@@ -88,7 +88,7 @@ def compact(table: DeltaTable, partition: str) -> None:
     if not full:
         return
     chosen: list[tuple[str, str, Any]] = [(partition, "in", full)]
-    # If another writer is faster, it is as good the next time.
+    # If another writer is faster, the next time is as good.
     with suppress(CommitFailedError):
         table.optimize.compact(partition_filters=chosen, target_size=TARGET_BYTES)
     table.update_incremental()
