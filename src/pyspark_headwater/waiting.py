@@ -27,7 +27,7 @@ T = TypeVar("T", bound=Response | OpenResponse)
 
 
 class TellingTransport:
-    """A transport that reports when the server does not answer, or asks to retry."""
+    """A transport that reports when the server does not answer, or answers 429 or 5xx."""
 
     def __init__(self, inner: Transport, patience_s: float) -> None:
         self._inner = inner

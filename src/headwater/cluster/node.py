@@ -59,7 +59,7 @@ class Node:
         self.watch = streams.watch("cluster")
         self.handed_over = 0
 
-    # ── What is known ────────────────────────────────────────────────────────────────────────
+    # ── State ────────────────────────────────────────────────────────────────────────────────
 
     @property
     def id(self) -> int:
@@ -182,8 +182,8 @@ class Node:
     async def gather(self, shards: Set[int]) -> None:
         """Get shards handed over to this node, for an operation on all of them at once.
 
-        This fails if their owner cannot be reached: then the other nodes notice, and take over. For
-        a while, none of these is given away again.
+        This fails if their owner cannot be reached: then the other nodes notice, and take over.
+        For a while, this node gives nothing away.
         """
         self._rest_until = monotonic() + self.lease_s
         for shard in sorted(shards - self.shards):

@@ -43,7 +43,7 @@ class EmbeddedTransport:
         self._under_way: set[asyncio.Future[Answer]] = set()
         self._events: set[_Events] = set()
 
-    # ── What the client asks of it ───────────────────────────────────────────────────────────
+    # ── For the client ───────────────────────────────────────────────────────────────────────
 
     async def send(self, request: Request) -> Response:
         answer = await self._ask(request)
@@ -124,7 +124,7 @@ class EmbeddedTransport:
             return error_response(BodyTooLarge(most))
         return None
 
-    # ── Its life ─────────────────────────────────────────────────────────────────────────────
+    # ── Lifecycle ────────────────────────────────────────────────────────────────────────────
 
     def check(self) -> None:
         """Refuse use after the end, or from a loop where nothing would be answered."""

@@ -145,7 +145,7 @@ class Responses:
             with suppress(StreamNotFound, StreamGone):
                 await end_response(self.log, path_of(response_id), reason)
 
-    # ── Those whose node is gone ─────────────────────────────────────────────────────────────
+    # ── Responses of nodes that are gone ─────────────────────────────────────────────────────
 
     async def gained(self, shards: Set[int]) -> None:
         self._retried.start(self._recover)

@@ -129,7 +129,7 @@ class Feed:
         """The same for the current round."""
         stream.listen(self.on_event)
 
-    # ── Coming and going ─────────────────────────────────────────────────────────────────────
+    # ── Joining and leaving ──────────────────────────────────────────────────────────────────
 
     def admit(self) -> None:
         """Count a follower that is about to start, until it leaves."""

@@ -204,7 +204,7 @@ class _Copying:
     def _one(self, sql: str) -> int:
         return int(self._source.execute(sql).fetchall()[0][0] or 0)
 
-    # ── Files of history ─────────────────────────────────────────────────────────────────────
+    # ── History files ────────────────────────────────────────────────────────────────────────
 
     def _needed(self) -> list[SegmentRow]:
         """Segments that streams need, wherever they are."""

@@ -141,7 +141,7 @@ def _check_inherited(connection: apsw.Connection, config: StreamConfig) -> Itera
             yield Problem(f"stream {config.path}", f"inherited data of stream {run} is missing")
 
 
-# ── A glance ─────────────────────────────────────────────────────────────────────────────────
+# ── Sampling ─────────────────────────────────────────────────────────────────────────────────
 
 
 def sample_appends(connection: apsw.Connection, most: int) -> Iterator[Problem]:

@@ -82,7 +82,7 @@ def _words(about: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in about.items())
 
 
-# --- How far it is -------------------------------------------------------------------------------
+# --- Progress ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

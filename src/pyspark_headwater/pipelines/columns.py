@@ -284,7 +284,7 @@ _EMPTY_MAX: Final = 100
 """How many always-null fields are remembered by name."""
 _NEWS_MAX: Final = 4 * COLUMNS_MAX
 
-# --- Growing -------------------------------------------------------------------------------------
+# --- Adding columns ------------------------------------------------------------------------------
 
 
 def grown(columns: Columns, news: Mapping[str, Kind], taken: Iterable[str]) -> Columns:

@@ -95,7 +95,7 @@ def with_patience(job: Job, batch: DataFrame, commit: Commit) -> None:
     return None
 
 
-# --- How far a table is --------------------------------------------------------------------------
+# --- Progress of a table -------------------------------------------------------------------------
 #
 # Besides the batch, a commit records how far into each stream it goes. A query with a new
 # checkpoint reads everything again, and then adds nothing up to there.

@@ -203,7 +203,7 @@ class Materialize:
             )
 
 
-# --- What a batch is about -----------------------------------------------------------------------
+# --- Surveying a batch ---------------------------------------------------------------------------
 
 
 def _surveyed(changes: DataFrame) -> dict[str, Survey]:
@@ -262,7 +262,7 @@ def _folded(one: Survey, *, replaces: bool) -> Fold:
     return replace(fold, replaces=fold.replaces or replaces)
 
 
-# --- What it does to a table ---------------------------------------------------------------------
+# --- Updating a table ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

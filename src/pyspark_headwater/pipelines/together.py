@@ -7,8 +7,8 @@ It reports on stdout, one object per line:
     {"is": "running"}                                        the queries have been started
     {"is": "progress", "pipeline": …, "rows": …,             a micro-batch is in the tables
      "lag_messages": …, "lag_s": …}
-    {"is": "paused", "pipeline": …}                          it was told to take in nothing
-    {"is": "resumed", "pipeline": …}                         it takes in again
+    {"is": "paused", "pipeline": …}                          it reads nothing until resumed
+    {"is": "resumed", "pipeline": …}                         it reads again
     {"is": "left out", "stream": …, "why": …}                a stream that cannot be materialized
     {"is": "failed", "why": …, "final": …}                   the end; final: again would not help
 

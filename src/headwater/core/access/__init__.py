@@ -6,7 +6,7 @@ A *caller* (a key, a token or a signed address) has *grants*: four lists of patt
 - `read` lets a caller read the streams whose names match, and see that they exist.
 - `write` lets it create, append to and close them, and query their type and tail, which a writer
   needs. It does not let it read or delete.
-- `delete` lets it delete them, and deleted data that is still kept.
+- `delete` lets it delete them, clear them, and delete their snapshots.
 - `admin` includes all of these. Operations on the server as a whole, not on a stream, need `admin`
   over everything, the pattern `**`.
 

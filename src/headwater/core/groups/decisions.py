@@ -59,7 +59,7 @@ class Outcome(msgspec.Struct, frozen=True):
     stale: list[str]
 
 
-# ── What members say ─────────────────────────────────────────────────────────────────────────
+# ── Commands of members ──────────────────────────────────────────────────────────────────────
 
 
 def decide(state: GroupState, command: Command, now_ms: int) -> GroupDecision[Outcome]:
@@ -129,7 +129,7 @@ def _marked(state: GroupState, messages: Sequence[Outstanding]) -> tuple[GroupMu
     return (MessagesMarked(state.record.id, tuple(messages)),) if messages else ()
 
 
-# ── Time, and members that come and go ───────────────────────────────────────────────────────
+# ── Time, and members joining and leaving ────────────────────────────────────────────────────
 
 
 def decide_expire(state: GroupState, now_ms: int) -> Sequence[GroupMutation]:

@@ -45,7 +45,7 @@ def is_insert(record: RawRecord) -> bool:
 
 
 def read_records(stored: bytes) -> list[RawRecord | None]:
-    """Stored messages as records; None for messages from before the profile that are none."""
+    """Stored messages as records; None for invalid ones from before the profile."""
     try:
         records = _records.decode(json_mode.as_array(stored))
     except (msgspec.ValidationError, RecursionError):

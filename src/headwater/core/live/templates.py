@@ -270,7 +270,7 @@ class TemplateBook:
             outcome.evicted.append(oldest)
         return True
 
-    # ── Coming and going ─────────────────────────────────────────────────────────────────────
+    # ── Joining and leaving ──────────────────────────────────────────────────────────────────
 
     def add(self, template: Template) -> None:
         self.active[template.id] = template

@@ -113,7 +113,7 @@ def decide_lapse(state: SubscriptionState, next_id: str, now_ms: int) -> Changes
     return list(_finished(state, [], next_id, now_ms).mutations)
 
 
-# ── Whoever is at work ───────────────────────────────────────────────────────────────────────
+# ── Workers ──────────────────────────────────────────────────────────────────────────────────
 
 
 def decide_claim(state: SubscriptionState, worker: str, now_ms: int) -> Changes:

@@ -140,7 +140,7 @@ class SubscriptionState:
             and self.pattern.covers(path)
         )
 
-    # ── Streams come, grow and go ────────────────────────────────────────────────────────────
+    # ── Changes of streams ───────────────────────────────────────────────────────────────────
 
     def restore(self, marks: Iterable[Mark], streams: Iterable[StreamTail]) -> None:
         """Start from the stored marks and the existing streams."""
@@ -211,7 +211,7 @@ def stream_info(link: Link) -> StreamInfo:
     return StreamInfo(link.path, kind, acked, tail, link.pending)
 
 
-# ── Changes: what is stored ──────────────────────────────────────────────────────────────────
+# ── Stored changes ───────────────────────────────────────────────────────────────────────────
 
 
 class SubscriptionCreated(msgspec.Struct, frozen=True):

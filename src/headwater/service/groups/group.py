@@ -89,7 +89,7 @@ class Group(Owner):
         self._in_flight = self._outstanding = 0
         self._count()
 
-    # ── What the writer asks of an owner ─────────────────────────────────────────────────────
+    # ── For the writer ───────────────────────────────────────────────────────────────────────
 
     def apply(self, mutation: GroupMutation) -> None:
         evolve(self.state, mutation)

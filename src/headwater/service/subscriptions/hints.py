@@ -74,7 +74,7 @@ class Hearing:
         self.on_held: Callable[[], None] = lambda: None
         """Called when the first subscription was added, or the last one removed."""
 
-    # ── What others say ──────────────────────────────────────────────────────────────────────
+    # ── Hints from other nodes ───────────────────────────────────────────────────────────────
 
     def heard(self, hints: Sequence[Hint]) -> None:
         for survey in self.surveys:
@@ -131,7 +131,7 @@ class Hearing:
                 raise
             self._plan(max(_LOOK_MS, _REST_PER_LOOK * int(1000 * (monotonic() - began))))
 
-    # ── While somebody cannot be heard ───────────────────────────────────────────────────────
+    # ── Without a channel ────────────────────────────────────────────────────────────────────
 
     def set_deaf(self, is_deaf: bool) -> None:
         """Whether there is a live node without a channel."""

@@ -202,7 +202,7 @@ class SubscriptionRegistry:
             await subscription.stop()
         await self.webhooks.stop()
 
-    # ── What streams do ──────────────────────────────────────────────────────────────────────
+    # ── Changes of streams ───────────────────────────────────────────────────────────────────
 
     def _observe(self, effects: Sequence[Effect]) -> None:
         if not self._by_name:
@@ -302,7 +302,7 @@ class SubscriptionRegistry:
     def has_any(self) -> bool:
         return bool(self._by_name)
 
-    # ── After a commit that failed ───────────────────────────────────────────────────────────
+    # ── After a failed commit ────────────────────────────────────────────────────────────────
 
     def _doubt(self, effects: Sequence[Effect]) -> None:
         """A commit reported as failed may have taken effect: look up the streams."""

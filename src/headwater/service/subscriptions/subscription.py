@@ -90,7 +90,7 @@ class Subscription(Owner):
         """Whether this state must not be used, for now or for good."""
         return self.lost or self.state.deleted
 
-    # ── What the writer asks of an owner ─────────────────────────────────────────────────────
+    # ── For the writer ───────────────────────────────────────────────────────────────────────
 
     def apply(self, mutation: SubscriptionMutation) -> None:
         evolve(self.state, mutation)
@@ -133,7 +133,7 @@ class Subscription(Owner):
         self.lost = False
         self.kick()
 
-    # ── Streams come, grow and go ────────────────────────────────────────────────────────────
+    # ── Changes of streams ───────────────────────────────────────────────────────────────────
 
     def appeared(self, stream: StreamTail) -> None:
         self.state.appeared(stream)

@@ -39,7 +39,7 @@ class Archive:
         """Unneeded segments, and the first catalog that does not name them."""
         history.open_segments.connect(remote, cache_bytes_max)
 
-    # ── What there is to do ──────────────────────────────────────────────────────────────────
+    # ── Pending work ─────────────────────────────────────────────────────────────────────────
 
     def to_upload(self) -> list[SegmentRow]:
         return tables.not_uploaded(self._history.query, self._history.making)

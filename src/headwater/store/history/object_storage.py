@@ -140,7 +140,7 @@ class Remote:
     def delete_catalog(self, name: str) -> None:
         self._delete(f"{CATALOGS}/{name}")
 
-    # ── Whose it is ──────────────────────────────────────────────────────────────────────────
+    # ── Owner ────────────────────────────────────────────────────────────────────────────────
 
     def owner(self) -> str | None:
         """The database whose history this is, if recorded."""

@@ -199,7 +199,7 @@ class _Restoring:
                     break
                 end = int(until or 0)
 
-    # ── The state at the end of what is there ────────────────────────────────────────────────
+    # ── Restoring the state ──────────────────────────────────────────────────────────────────
 
     def _take_back(self, config: StreamConfig, there: _End) -> None:
         """Return a stream to the state it had when it ended here."""

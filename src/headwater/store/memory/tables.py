@@ -112,7 +112,7 @@ class Tables:
             if path > after and not state.soft_deleted:
                 yield state
 
-    # ── What the collector asks for ──────────────────────────────────────────────────────────
+    # ── For the collector ────────────────────────────────────────────────────────────────────
 
     def member(self, stream_id: int) -> Member | None:
         log = self.logs.get(stream_id)

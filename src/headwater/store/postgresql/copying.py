@@ -78,7 +78,7 @@ class PostgresqlCopy:
                         )
                 yield copy
 
-    # ── What a copy asks for ─────────────────────────────────────────────────────────────────
+    # ── For a copy ───────────────────────────────────────────────────────────────────────────
 
     @property
     def files(self) -> int:
