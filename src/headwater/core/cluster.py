@@ -59,7 +59,7 @@ class NodeSeen(NamedTuple):
     id: int
     name: str
     address: str | None
-    """Where other nodes reach it; None if it has the database to itself."""
+    """Where other nodes reach it; None if it wants the database to itself."""
     epoch: int
     counter: int
     lease_ms: int

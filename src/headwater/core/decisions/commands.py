@@ -34,8 +34,9 @@ class Create:
     may_drop: bool = True
     """Whether it may make an existing stream keep less than before."""
     beside: int | None = None
+    """The id of the stream it is made for, if any."""
     shard: int | None = None
-    """The id of the stream it is made for."""
+    """In a cluster, its shard if it was not made for another stream."""
 
 
 @dataclass(frozen=True, slots=True)
