@@ -51,7 +51,7 @@ class SubscriptionInfo:
         pattern: which streams it takes in, besides those that were named.
         webhook: the address that is woken.
         wake_stream: the stream that gets an event for each wake.
-        lease_ttl_s: how long whoever is woken may be silent.
+        lease_ttl_s: how long a woken worker may be silent.
         description: what it is for.
         status: `"active"`, or `"failed"` while waking fails and is tried again.
         state: `"idle"`, `"due"`, `"offered"` or `"leased"`.

@@ -25,7 +25,7 @@ _Patterns = Annotated[list[str], msgspec.Meta(max_length=PATTERNS_MAX)]
 
 
 class GrantsText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Grants as they are written: in a file of keys, in a token."""
+    """Grants as they appear in a key file or a token."""
 
     read: _Patterns = []
     write: _Patterns = []

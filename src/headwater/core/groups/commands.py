@@ -12,13 +12,13 @@ Receipts = Annotated[list[str], msgspec.Meta(min_length=1, max_length=RECEIPTS_M
 
 
 class Ack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """These are done."""
+    """Acknowledge these messages."""
 
     receipts: Receipts
 
 
 class Nack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Deliver these again, after a delay.
+    """Deliver these messages again, after a delay.
 
     Without `count` the delivery does not count, for a member that shuts down before it began.
     """
@@ -29,14 +29,14 @@ class Nack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Extend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """These take longer: their leases end that much from now."""
+    """Extend the leases of these messages: they end this long from now."""
 
     receipts: Receipts
     ms: Annotated[int, msgspec.Meta(ge=1, le=86_400_000)]
 
 
 class Reject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Nobody can work on these."""
+    """Give these messages up: no worker can process them."""
 
     receipts: Receipts
 

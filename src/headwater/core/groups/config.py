@@ -28,7 +28,7 @@ START_LATEST = "latest"
 
 
 class GroupConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=False):
-    """What a member needs to know about its group, and the server about its members."""
+    """The settings of a group."""
 
     durable: bool = True
     start: str = START_FIRST

@@ -36,7 +36,7 @@ NOW: Final = "now"
 
 
 class Totals(msgspec.Struct):
-    """What happened since the journal began."""
+    """Totals since the journal began."""
 
     records: int = 0
     changes: int = 0

@@ -26,7 +26,7 @@ class Webhook(msgspec.Struct, frozen=True):
 
 
 class SubscriptionConfig(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was asked for. Fields that are not known here are none of our business."""
+    """The settings of a subscription. Unknown fields are ignored."""
 
     type: Literal["webhook", "pull-wake"]
     pattern: str | None = None

@@ -101,7 +101,7 @@ class Link:
 
 
 class StreamInfo(msgspec.Struct, frozen=True):
-    """A linked stream, as whoever is woken gets to see it."""
+    """A linked stream, as a woken worker sees it."""
 
     path: str
     link_type: str

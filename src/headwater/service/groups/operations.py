@@ -36,7 +36,7 @@ _INFOS_PER_TURN: Final = 100
 
 
 class GroupInfo(msgspec.Struct, frozen=True):
-    """What people want to know about a group."""
+    """The state of a group, for people and dashboards."""
 
     name: str
     config: GroupConfig
