@@ -37,7 +37,7 @@ SIGNS: Final[dict[str, tuple[str, ...]]] = {
         r"\.seq <= \w+\.seq\b",
     ),
     "Offset format": (
-        r":016d?\}_",
+        r"zfill\(\w+\)\}_",
         r"\{16\}_|\{WIDTH\}\}\}_",
         r"\b10 \*\* WIDTH|\b10 \*\* 16\b",
         r"\b(offset|token|tail)s?(\[\w+\])?\[:",
@@ -53,7 +53,7 @@ SIGNS: Final[dict[str, tuple[str, ...]]] = {
         r"\b1000 \* \(?\w+\.age_s\b",
     ),
     "State Protocol": (r"'snapshot-start'", r"'snapshot-end'", r"'upsert', 'delete'"),
-    "What an append means": (r"give at least one message or byte",),
+    "What an append means": (r"pass at least one message or byte",),
     "Patterns": (r"\(\?>",),
     "Quotas": (r"raise QuotaExceeded\(",),
     "How nodes know each other": (r"headwater %b %d %b",),
