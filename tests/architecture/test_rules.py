@@ -37,7 +37,7 @@ SIGNS: Final[dict[str, tuple[str, ...]]] = {
         r"\.seq <= \w+\.seq\b",
     ),
     "Offset format": (
-        r"zfill\(\w+\)\}_",
+        r":016d?\}_|zfill\(\w+\)\}_",
         r"\{16\}_|\{WIDTH\}\}\}_",
         r"\b10 \*\* WIDTH|\b10 \*\* 16\b",
         r"\b(offset|token|tail)s?(\[\w+\])?\[:",
