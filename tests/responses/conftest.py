@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import httpx
 import pytest
@@ -13,8 +14,7 @@ from tests.support.server import ServerProcess
 from tests.support.upstream import Upstream
 
 ALLOW = ("--proxy-allow", "http://127.0.0.1:*, http://localhost:*/v1/*")
-# Long enough for a machine that is busy, short enough for tests that wait for it to be over.
-HASTY = ("--proxy-head-timeout-ms", "1500", "--proxy-idle-timeout-ms", "1500")
+SMALL = ("--proxy-response-bytes-max", "300000", "--proxy-requests-per-caller-max", "3")
 
 
 @pytest.fixture(scope="session", params=["memory", "sqlite", "postgresql", "cluster"])
@@ -30,13 +30,35 @@ def server(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         assert "Traceback" not in process.stderr, process.stderr
 
 
-@pytest.fixture(scope="session")
-def hasty_server() -> Iterator[ServerProcess]:
-    """A server that loses patience soon, and takes little."""
-    limits = ("--proxy-response-bytes-max", "300000", "--proxy-requests-per-caller-max", "3")
-    with ServerProcess("--memory", *ALLOW, *HASTY, *limits) as process:
-        yield process
+@contextmanager
+def at(*arguments: str) -> Iterator[Proxy]:
+    """The proxy of a server of its own."""
+    with ServerProcess("--memory", *ALLOW, *arguments) as process:
+        with httpx.Client(base_url=process.url, timeout=60) as http:
+            yield Proxy(http)
         assert "Traceback" not in process.stderr, process.stderr
+
+
+@pytest.fixture(scope="session")
+def small() -> Iterator[Proxy]:
+    """A server that takes little."""
+    with at(*SMALL) as proxy:
+        yield proxy
+
+
+# Only for those who wait for it to be over: on a busy machine all others would be too late as well.
+@pytest.fixture(scope="session")
+def hasty() -> Iterator[Proxy]:
+    """A server that does not wait for heads."""
+    with at("--proxy-head-timeout-ms", "300") as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def restless() -> Iterator[Proxy]:
+    """A server that does not wait for more of a body."""
+    with at("--proxy-idle-timeout-ms", "300") as proxy:
+        yield proxy
 
 
 @pytest.fixture
@@ -48,10 +70,4 @@ def upstream() -> Iterator[Upstream]:
 @pytest.fixture
 def proxy(server: ServerProcess) -> Iterator[Proxy]:
     with httpx.Client(base_url=server.url, timeout=60) as http:
-        yield Proxy(http)
-
-
-@pytest.fixture
-def hasty(hasty_server: ServerProcess) -> Iterator[Proxy]:
-    with httpx.Client(base_url=hasty_server.url, timeout=60) as http:
         yield Proxy(http)
