@@ -16,8 +16,7 @@ StartReceiver = Callable[..., Receiver]
 
 @pytest.fixture(scope="module", params=SERVED)
 def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    patience = ("--webhook-timeout-ms", "2000")
-    with serving(request.param, tmp_path_factory.mktemp("subscriptions"), *patience) as server:
+    with serving(request.param, tmp_path_factory.mktemp("subscriptions")) as server:
         api = Api(server.url)
         yield api
         api.http.close()

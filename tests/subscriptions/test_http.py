@@ -10,7 +10,7 @@ import pytest
 
 from tests.subscriptions.api import JSON, Api, code, eventually, fresh
 from tests.subscriptions.conftest import StartReceiver
-from tests.subscriptions.receiver import DONE, DOWN, TAKEN, Answer, Received
+from tests.subscriptions.receiver import DONE, DOWN, PATIENCE_S, TAKEN, Answer, Received
 
 HOOK = {"url": "http://127.0.0.1:9/hook"}
 
@@ -314,7 +314,7 @@ def test_a_slow_receiver_holds_up_neither_appends_nor_others(
     base, free = fresh("slow"), Event()
 
     def slowly(received: Received) -> Answer:
-        free.wait(30)
+        free.wait(PATIENCE_S)
         return DONE
 
     receive_slowly, quick = receive(slowly), receive(DONE)
