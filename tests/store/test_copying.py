@@ -82,7 +82,7 @@ class CopiesAgree(EnginesAgree):
         if not hasattr(self, "directory"):
             self.directory = Path(self.place.enter_context(tempfile.TemporaryDirectory())) / "0"
         if self.in_postgresql:
-            return PostgresqlEngine(self.database.url)
+            return PostgresqlEngine(self.database.url, lease_ms=LEASE_MS)
         return SqliteEngine(self.directory)
 
     @rule(first=st.booleans())
@@ -148,7 +148,7 @@ def test_sealed_appends_become_rows(
 ) -> None:
     copied = there(directory, database.url)
     assert (copied.rows["streams"], copied.rows["ops"], copied.size_bytes) == (2, 5, 5)
-    with closing(PostgresqlEngine(database.url)) as engine:
+    with closing(PostgresqlEngine(database.url, lease_ms=LEASE_MS)) as engine:
         assert content(engine, "old") == b"012"
     assert problems_of(database.url) == []
     again = back(database.url, tmp_path / "again")
@@ -168,7 +168,7 @@ def test_history_in_object_storage_is_fetched(
     with pytest.raises(CopyError, match="only in object storage; say where with --history-store"):
         there(directory, database.url)
     assert there(directory, database.url, remote).rows["ops"] == 5
-    with closing(PostgresqlEngine(database.url)) as stored:
+    with closing(PostgresqlEngine(database.url, lease_ms=LEASE_MS)) as stored:
         assert content(stored, "old") == b"012"
 
 
@@ -255,7 +255,8 @@ def test_a_copy_that_is_not_the_same_does_not_count(directory: Path, tmp_path: P
 def test_a_database_in_use_is_refused(
     directory: Path, database: EngineDatabase, tmp_path: Path
 ) -> None:
-    with closing(PostgresqlEngine(database.url, lease_ms=LEASE_MS)) as engine:
+    # Seconds for a busy machine to show a sign of life in, and no more for us to see one.
+    with closing(PostgresqlEngine(database.url, lease_ms=6_000)) as engine:
         with pytest.raises(CopyError, match=r"in use by a node, .*process \d+.*; stop it first"):
             there(directory, database.url)
         with pytest.raises(CopyError, match="in use by a node"):
@@ -266,9 +267,10 @@ def test_a_database_in_use_is_refused(
 def test_a_node_that_was_paused_cannot_write_into_a_copy(
     directory: Path, database: EngineDatabase
 ) -> None:
-    with closing(PostgresqlEngine(database.url, lease_ms=LEASE_MS)) as paused:
-        # It shows no sign of life any more.
+    with closing(PostgresqlEngine(database.url, lease_ms=600)) as paused:
+        # It shows no sign of life any more, not even one that is under way.
         paused._keeper.stop()
+        paused._keeper._thread.join(60)
         there(directory, database.url)
         with pytest.raises(StorageUnavailable, match="another node has taken over"):
             fill(CommittedStreams(paused), "late", 1)

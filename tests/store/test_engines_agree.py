@@ -33,7 +33,7 @@ from headwater.store.postgresql.engine import PostgresqlEngine
 from headwater.store.reachability import END, Interval
 from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.decided import DecidedStreams
-from tests.support.postgresql import EngineDatabase, databases
+from tests.support.postgresql import LEASE_MS, EngineDatabase, databases
 from tests.support.properties import FEW
 from tests.support.sealing import compact_once, seal
 
@@ -302,7 +302,7 @@ class PostgresqlAgrees(EnginesAgree):
     def open(self) -> PostgresqlEngine:
         if not hasattr(self, "database"):
             self.database = self.place.enter_context(databases())
-        return PostgresqlEngine(self.database.url)
+        return PostgresqlEngine(self.database.url, lease_ms=LEASE_MS)
 
     def nothing_is_left_over(self) -> None:
         live = [state.config for state in self.streams.by_id.values() if not state.soft_deleted]

@@ -89,10 +89,9 @@ def test_a_second_node_is_refused_while_the_first_lives(database: EngineDatabase
         assert content(engine) == b"beforex"
 
 
-def test_a_node_that_ends_in_good_order_leaves_at_once(
-    engine: PostgresqlEngine, database: EngineDatabase
-) -> None:
-    engine.close()
+def test_a_node_that_ends_in_good_order_leaves_at_once(database: EngineDatabase) -> None:
+    with opened(database, lease_ms=600_000) as first:
+        first.commit([Created(CONFIG), append(0, b"before")])
     with opened(database, lease_ms=600_000) as second:
         assert content(second) == b"before"
 

@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
     from tests.postgres.server import PostgresServer
 
-LEASE_MS: Final = 1_500
-"""Short, because whoever takes over from a node that was killed waits for it."""
+LEASE_MS: Final = 60_000
+"""Nobody waits for it to run out, and an engine that is closed waits that long for its last sign of
+life, so that the next one finds the database free."""
+PATIENCE: Final = "connect_timeout=60"
+"""For an address: a busy machine may take longer to let somebody in than the default is."""
 
 _TABLES: Final = (
     "streams, ops, producers, message_ids, groups, deliveries, live_templates, snapshots,"
@@ -56,7 +59,7 @@ class EngineDatabase:
     def __init__(self, server: PostgresServer, name: str) -> None:
         self._server = server
         self.name = name
-        self.url = f"{server.dsn.rpartition('/')[0]}/{name}"
+        self.url = f"{server.dsn.rpartition('/')[0]}/{name}?{PATIENCE}"
 
     def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
         import psycopg
