@@ -12,7 +12,7 @@ import pytest
 
 from tests.documents.editing import Documents, Writer
 from tests.responses.reader import Proxy
-from tests.support.cluster import PATIENCE_S, SHORT_LEASE_MS, Cluster, until
+from tests.support.cluster import PATIENCE_S, Cluster, until
 from tests.support.engines import Fronted
 from tests.support.postgresql import databases
 from tests.support.server import ServerProcess
@@ -33,7 +33,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     secret = ("--signing-secret-file", str(tmp_path_factory.mktemp("cluster") / "secret"))
     with (
         databases() as database,
-        Cluster(database, *OPTIONS, *secret, lease_ms=SHORT_LEASE_MS) as cluster,
+        Cluster(database, *OPTIONS, *secret) as cluster,
     ):
         yield cluster
 

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.crash.wire import EventStream, Lost
-from tests.support.cluster import PATIENCE_S, SHORT_LEASE_MS, Cluster, until
+from tests.support.cluster import PATIENCE_S, Cluster, until
 from tests.support.postgresql import EngineDatabase, databases
 from tests.support.server import ServerProcess
 
@@ -92,7 +92,7 @@ def append(client: httpx.Client, node: ServerProcess, path: str, number: int) ->
 def test_however_many_readers_there_are_the_owner_has_one_and_may_die(
     database: EngineDatabase, client: httpx.Client
 ) -> None:
-    with Cluster(database, "--sse-lifetime-ms", "600000", lease_ms=SHORT_LEASE_MS) as cluster:
+    with Cluster(database, "--sse-lifetime-ms", "600000") as cluster:
         path = "popular"
         client.put(cluster.any().stream_url(path), headers=JSON)
         owner = cluster.owner_of(path)

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx
 import pytest
 
-from tests.support.cluster import PATIENCE_S, SHORT_LEASE_MS, Cluster, until
+from tests.support.cluster import PATIENCE_S, Cluster, until
 from tests.support.postgresql import EngineDatabase, databases
 
 JSON = {"Content-Type": "application/json"}
@@ -58,7 +58,7 @@ def test_whoever_answers_at_the_address_of_a_node_has_to_be_that_node(
     with (
         databases() as another,
         Cluster(another, nodes=1) as other_cluster,
-        Cluster(database, nodes=2, lease_ms=SHORT_LEASE_MS) as cluster,
+        Cluster(database, nodes=2) as cluster,
         httpx.Client(timeout=PATIENCE_S) as client,
         stranger() as program,
     ):

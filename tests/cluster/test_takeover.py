@@ -172,14 +172,11 @@ def test_draining_a_node_and_stopping_it_shows_no_error(
 def test_a_node_that_wants_the_database_for_itself_is_refused(
     database: EngineDatabase, client: httpx.Client
 ) -> None:
-    with Cluster(database, nodes=1, lease_ms=SHORT_LEASE_MS) as cluster:
+    with Cluster(database, nodes=1) as cluster:
         alone = ServerProcess("--engine", database.url)
         with pytest.raises(Exception, match="in use by another node"):
             alone.start()
-        same = ServerProcess(
-            *["--engine", database.url, "--advertise", cluster.nodes[0].url],
-            *["--engine-lease-ms", str(SHORT_LEASE_MS)],
-        )
+        same = ServerProcess("--engine", database.url, "--advertise", cluster.nodes[0].url)
         with pytest.raises(Exception, match="give each its own"):
             same.start()
         assert cluster.status()["nodes"][0]["shards"] == 32

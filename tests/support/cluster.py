@@ -12,6 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from types import TracebackType
@@ -55,9 +56,15 @@ class Cluster:
         return ServerProcess(*place, "--engine-lease-ms", str(lease_ms), *arguments, port=port)
 
     def __enter__(self) -> Self:
-        for node in self.nodes:
-            self._stack.enter_context(node)
-        self.balanced()
+        with ExitStack() as stack:
+            for node in self.nodes:
+                stack.push(node)
+            # At the same time, as a supervisor would.
+            with ThreadPoolExecutor() as threads:
+                for started in [threads.submit(node.start) for node in self.nodes]:
+                    started.result()
+            self.balanced()
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(
@@ -108,7 +115,14 @@ class Cluster:
             "SELECT n.address FROM streams s JOIN shards h ON h.id = s.shard"
             f" JOIN nodes n ON n.id = h.node_id WHERE s.path = '{path}' AND s.status < 2"
         )
-        found = self.database.query(sql)
+        found: list[tuple[str]] = []
+
+        def has_one() -> bool:
+            found[:] = self.database.query(sql)
+            return bool(found)
+
+        # While its shard changes hands it has none.
+        until(has_one)
         return next(node for node in self.nodes if node.url == found[0][0])
 
     def others(self, node: ServerProcess) -> list[ServerProcess]:
