@@ -284,11 +284,16 @@ def test_what_cannot_be_signed(house: House, body: dict[str, object]) -> None:
 def test_an_address_ends_at_its_moment(house: House) -> None:
     path = house.fresh()
     house.owner.put(path)
-    url = presign(house.owner, path, expires_s=1)
-    with house.stranger.open(f"{url}&offset=now&live=sse") as wire:
-        assert wire.head().status == 200
-        wire.receive_all()
-    assert refused(house.stranger.send("GET", url))
+    statuses: list[int] = []
+    for expires_s in (1, 5, 30):  # a busy machine may be too late for the first
+        url = presign(house.owner, path, expires_s=expires_s)
+        with house.stranger.open(f"{url}&offset=now&live=sse") as wire:
+            statuses.append(wire.head().status)
+            wire.receive_all()
+        assert refused(house.stranger.send("GET", url))
+        if statuses[-1] == 200:
+            break
+    assert statuses[-1] == 200
 
 
 def test_without_access_control_there_is_nothing_to_sign(tmp_path: Path) -> None:

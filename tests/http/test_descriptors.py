@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -40,6 +41,7 @@ def open_files(server: ServerProcess) -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts files in /proc")
 def test_a_flood_of_connections_leaves_files_for_the_log(poor: Client) -> None:
+    began_s = time.monotonic()
     path = poor.create(TEXT)
     most = int(figure(poor, "headwater_connections_max"))
     assert 32 <= most <= FILES_MAX - 32
@@ -71,7 +73,8 @@ def test_a_flood_of_connections_leaves_files_for_the_log(poor: Client) -> None:
 
         eventually(turned_away)
     eventually(lambda: status(poor, f"/v1/stream/{path}") == 200)
-    assert poor.server.stderr.count("connections_refused") == 1, "once a minute is enough"
+    said, minutes = poor.server.stderr.count("connections_refused"), time.monotonic() - began_s
+    assert 1 <= said <= 1 + minutes // 60, "once a minute is enough"
 
 
 def probe(client: Client) -> int:
@@ -79,12 +82,18 @@ def probe(client: Client) -> int:
 
 
 def status(client: Client, target: str) -> int:
+    return asked(client, target)[0]
+
+
+def asked(client: Client, target: str) -> tuple[int, str | None]:
+    """The status of an answer, if there was one, and what becomes of its connection."""
     try:
         with Wire(client.server.port) as wire:
             wire.send_if_open(request_bytes("GET", target))
-            return wire.reply().status
+            reply = wire.reply()
+            return reply.status, reply.headers.get("Connection")
     except (EndedError, OSError):
-        return 0
+        return 0, None
 
 
 def test_a_server_that_is_full_answers_probes(tmp_path: Path) -> None:
@@ -94,9 +103,8 @@ def test_a_server_that_is_full_answers_probes(tmp_path: Path) -> None:
             wire = stack.enter_context(client.wire())
             assert wire.request("GET", "/healthz").status == 200
         for target in ("/healthz", "/readyz"):
-            with client.wire() as wire:
-                reply = wire.request("GET", target)
-                assert (reply.status, reply.headers["Connection"]) == (200, "close")
+            # Whoever takes longer than a second to ask is hung up on.
+            eventually(lambda target=target: asked(client, target) == (200, "close"))  # type: ignore[misc]
         with client.wire() as wire:
             assert json.loads(wire.request("GET", "/v1/streams").body)["error"]["code"] == (
                 "too_many_connections"

@@ -96,7 +96,7 @@ class LiveApi:
         return outcome
 
     async def wait(self, *keys: str, cursor: str = "now", **body: Any) -> dict[str, Any]:
-        body = {"cursor": cursor, "keys": keys, "timeoutMs": 20_000, **body}
+        body = {"cursor": cursor, "keys": keys, "timeoutMs": 60_000, **body}
         answer = await self.post("touch/wait", body)
         assert answer.status_code == 200, answer.text
         result: dict[str, Any] = answer.json()
@@ -127,7 +127,7 @@ def server(
 @pytest.fixture
 async def http(server: ServerProcess) -> AsyncIterator[httpx.AsyncClient]:
     limits = httpx.Limits(max_connections=200)
-    async with httpx.AsyncClient(base_url=server.url, timeout=60, limits=limits) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=120, limits=limits) as client:
         yield client
 
 
@@ -634,14 +634,14 @@ async def test_no_stream_can_be_named_like_a_live_resource(http: httpx.AsyncClie
 
 async def test_profile_and_templates_survive_and_cursors_do_not(tmp_path: Path) -> None:
     with ServerProcess("--data", str(tmp_path / "data")) as server:
-        async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
+        async with httpx.AsyncClient(base_url=server.url, timeout=120) as http:
             live = LiveApi(http, "app")
             await live.create(coarseIntervalMs=7)
             await live.activate(template("tenant"))
             cursor = (await live.meta())["cursor"]
             server.kill()
     with ServerProcess("--data", str(tmp_path / "data")) as server:
-        async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
+        async with httpx.AsyncClient(base_url=server.url, timeout=120) as http:
             live = LiveApi(http, "app")
             assert (await live.wait(watch("t1"), cursor=cursor))["stale"] is True
             assert (await live.meta())["activeTemplates"] == 1

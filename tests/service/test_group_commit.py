@@ -204,15 +204,18 @@ async def test_who_listens_hears_of_a_commit_once_and_of_a_deletion_last(
 
 
 async def test_with_a_linger_a_commit_waits_for_company(
-    start_log: StartLog, engine: FaultyEngine
+    start_log: StartLog, engine: FaultyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = await start_log(linger_ms=300)
+    log = await start_log(linger_ms=600_000)
     await warm(log, "a", "b")
     first = begin(log.create(Create("a")))
     await turns()
     second = begin(log.create(Create("b")))
     await turns()
     assert engine.attempts == 0
+    loop = asyncio.get_running_loop()
+    over_s = loop.time() + 600
+    monkeypatch.setattr(loop, "time", lambda: over_s)
     await asyncio.gather(first, second)
     assert [len(batch) for batch in engine.commits] == [2]
 
