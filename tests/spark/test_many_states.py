@@ -6,6 +6,7 @@ import dataclasses
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
@@ -90,6 +91,10 @@ def test_many_streams_take_as_many_jobs_as_few(spark: SparkSession, world: World
         assert len(DeltaTable(uri).file_uris()) == 1
 
 
+def size(messages: list[Any]) -> int:
+    return sum(len(json.dumps(one, separators=(",", ":"))) for one in messages)
+
+
 def test_a_stream_whose_beginning_is_no_longer_kept(spark: SparkSession, world: World) -> None:
     """Its first message that is kept says whether it has a state."""
     states, events = (world.client.stream(world.name(name)) for name in ("states", "events"))
@@ -100,7 +105,8 @@ def test_a_stream_whose_beginning_is_no_longer_kept(spark: SparkSession, world: 
         states.append(put(f"k{number}", filler))
         events.append({"n": number, "filler": filler})
     for name in ("states", "events"):
-        wait_until(partial(lambda name: len(world.read(name)) < 100, name))
+        # Until no more of it goes.
+        wait_until(partial(lambda name: size(world.read(name)) <= 8_000, name))
     job = every_stream(world)
     run(spark, job)
     kept = [json.loads(row.value)["key"] for row in world.batch(spark, "states").collect()]
