@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import time
@@ -75,6 +76,20 @@ async def until_more(count: Callable[[], int], than: int, patience_s: float = 60
         if count() > than:
             return
         await asyncio.sleep(0.01)
+
+
+async def until_readers(port: int, path: str, count: int) -> None:
+    """Wait until as many follow a stream."""
+    wire = Wire(port)
+    try:
+        async with asyncio.timeout(60):
+            while True:
+                reply = await wire.call("GET", f"/v1/stream/{path}/_details")
+                if json.loads(reply.body)["readers"] == count:
+                    return
+                await asyncio.sleep(0.02)
+    finally:
+        await wire.close()
 
 
 def headwater(*arguments: str, under: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:

@@ -20,7 +20,7 @@ import uvloop
 
 from headwater.store.disk_reserve import RESERVE_NAME
 from tests.conftest import StartServer
-from tests.crash.check import check_directory, until_more
+from tests.crash.check import check_directory, until_more, until_readers
 from tests.crash.crew import Crew
 from tests.crash.faults import WRITE_FAULTS, Disk, Fault
 from tests.crash.wire import EventStream, Reply, Wire
@@ -155,7 +155,7 @@ async def test_live_readers_do_not_notice(fault: Fault, server: ServerProcess, d
     polling = asyncio.create_task(
         poll.request("GET", "text", query=f"offset={tail}&live=long-poll")
     )
-    await asyncio.sleep(0.1)
+    await until_readers(server.port, "text", 2)
     disk.fail(fault)
     for reply in await ask_for_everything(wire):
         assert_unavailable(reply)
@@ -164,11 +164,11 @@ async def test_live_readers_do_not_notice(fault: Fault, server: ServerProcess, d
     disk.recover()
     assert (await wire.request("POST", "text", TEXT, b"three")).status == 204
 
-    polled = await asyncio.wait_for(polling, 25)
+    polled = await asyncio.wait_for(polling, 60)
     assert (polled.status, polled.body) == (200, b"three")
     closed = await wire.request("POST", "text", {"Stream-Closed": "true"})
     assert closed.status == 204
-    await asyncio.wait_for(following, 25)
+    await asyncio.wait_for(following, 60)
     assert [data for kind, data in events if kind == "data"] == [b"one two ", b"three"]
     assert {kind for kind, _ in events} == {"data", "control"}
     await wire.close()
@@ -218,12 +218,12 @@ async def test_logs_on_the_same_full_disk(disk: Disk, data: Path) -> None:
         wire = Wire(server.port)
         await prepare(wire)
         disk.fail(Fault.DISK_FULL)
-        async with asyncio.timeout(25):
+        async with asyncio.timeout(60):
             for reply in await ask_for_everything(wire):
                 assert_unavailable(reply)
         await assert_as_prepared(wire)
         disk.recover()
-        async with asyncio.timeout(25):
+        async with asyncio.timeout(60):
             assert (await wire.request("POST", "text", stamped(1), b"three ")).status == 200
         await wire.close()
 

@@ -26,6 +26,7 @@ from tests.crash.check import until_more
 from tests.crash.crew import Crew
 from tests.crash.test_kill import reap
 from tests.postgres.server import PostgresServer
+from tests.support.cluster import until
 from tests.support.postgresql import EngineDatabase, new_database
 from tests.support.server import ServerProcess
 
@@ -176,14 +177,19 @@ def test_a_server_without_its_database_says_so(
 ) -> None:
     server = start_server("--engine", database.url)
     ready = f"{server.url}/readyz"
-    assert httpx.get(ready).status_code == 200
+
+    def is_ready() -> bool:
+        return httpx.get(ready).status_code == 200
+
+    # It is waited for: a probe does not wait for long, and PostgreSQL may be busy.
+    until(is_ready)
     with database.read_only():
-        answer = httpx.get(ready)
-        assert (answer.status_code, "read-only" in answer.text) == (503, True)
+        until(lambda: "read-only" in httpx.get(ready).text)
+        assert not is_ready()
         put = httpx.put(server.stream_url("s"), headers=TEXT)
         assert put.status_code == 503
         assert put.json()["error"]["code"] == "storage_unavailable"
         assert httpx.get(f"{server.url}/healthz").status_code == 200
         assert httpx.get(f"{server.url}/metrics").status_code == 200
-    assert httpx.get(ready).status_code == 200
+    until(is_ready)
     assert httpx.put(server.stream_url("s"), headers=TEXT).status_code == 201

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import StartServer
-from tests.crash.check import check_directory
+from tests.crash.check import check_directory, until_readers
 from tests.crash.faults import Disk, Fault
 from tests.crash.wire import HOST, Event, EventStream, Lost, Reply, Wire, encode_request
 from tests.support.server import ServerProcess
 
 JSON = {"Content-Type": "application/json"}
 WRITERS = 24
-PATIENT = ("--shutdown-grace-ms", "90000")
+PATIENT = ("--shutdown-grace-ms", "180000")
 
 pytestmark = [pytest.mark.late, pytest.mark.crash]
 
@@ -49,19 +49,9 @@ def check_not_begun(lost: Lost) -> None:
 
 async def terminate(server: ServerProcess) -> None:
     """SIGTERM, and an orderly end well before anything would be cut off."""
-    async with asyncio.timeout(45):
+    async with asyncio.timeout(90):
         assert await asyncio.to_thread(server.stop) == 0
     assert "Traceback" not in server.stderr
-
-
-async def until_readers(server: ServerProcess, path: str, count: int) -> None:
-    """Wait until as many follow a stream."""
-    async with asyncio.timeout(60), wires(server, 1) as (wire,):
-        while True:
-            reply = await wire.call("GET", f"/v1/stream/{path}/_details")
-            if json.loads(reply.body)["readers"] == count:
-                return
-            await asyncio.sleep(0.02)
 
 
 async def numbers(server: ServerProcess, path: str) -> list[int]:
@@ -164,7 +154,7 @@ async def test_event_streams_end_cleanly(server: ServerProcess) -> None:
                     tasks.create_task(follow(path))
             tasks.create_task(write(wire))
             for path in ("idle", "busy"):
-                await until_readers(server, path, 20)
+                await until_readers(server.port, path, 20)
             await asyncio.sleep(0.5)
             await terminate(server)
 
@@ -185,7 +175,7 @@ async def test_long_polls_are_answered(server: ServerProcess) -> None:
         created = await opened[0].request("PUT", "s", JSON, b"1")
         query = f"offset={created.next_offset}&live=long-poll"
         waiting = [asyncio.create_task(wire.request("GET", "s", query=query)) for wire in opened]
-        await until_readers(server, "s", 20)
+        await until_readers(server.port, "s", 20)
         await terminate(server)
         for reply in await asyncio.gather(*waiting):
             assert reply.status == 204
