@@ -85,7 +85,7 @@ def test_a_document_that_cannot_be_loaded_is_read_and_written(
         documents.add(other, *Writer().type(WORDS))
         documents.await_snapshot(other)
     assert figure(server, stopped) == 1
-    assert figure(server, "document_workers") == 0
+    eventually(lambda: figure(server, "document_workers") == 0)
     left = documents.client.json(f"/v1/streams?prefix=yjs/notes/docs/{path}/.snapshots")["streams"]
     assert all(one["closed"] for one in left)
     assert "Traceback" not in server.stderr
@@ -278,9 +278,8 @@ def _at_once(sleep: Callable[[float], Any]) -> Callable[[float], Any]:
     return soon
 
 
-async def test_a_document_that_is_deleted_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = await Log.start(MemoryEngine())
-    await log.create(Create(DOCUMENT, OCTETS))
+def held_up(monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+    """Let compactions wait in the middle of their work: when they do, and until when."""
     begun, go_on = asyncio.Event(), asyncio.Event()
     original = Compaction.updates
 
@@ -291,6 +290,13 @@ async def test_a_document_that_is_deleted_meanwhile(monkeypatch: pytest.MonkeyPa
             yield piece
 
     monkeypatch.setattr(Compaction, "updates", waiting)
+    return begun, go_on
+
+
+async def test_a_document_that_is_deleted_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = await Log.start(MemoryEngine())
+    await log.create(Create(DOCUMENT, OCTETS))
+    begun, go_on = held_up(monkeypatch)
     async with layer(log) as documents:
         await grow(log, documents, Writer())
         await begun.wait()
@@ -344,14 +350,16 @@ async def test_a_document_that_expires_takes_all_along() -> None:
     await log.stop()
 
 
-async def test_one_compaction_of_a_document_at_a_time() -> None:
+async def test_one_compaction_of_a_document_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     log = await Log.start(MemoryEngine())
     await log.create(Create(DOCUMENT, OCTETS))
     writer = Writer()
+    _, go_on = held_up(monkeypatch)
     async with layer(log) as documents:
         for _ in range(10):
             await grow(log, documents, writer)
             assert documents.compaction.figures.running()[0] == 1
+        go_on.set()
         await settled(documents)
         assert documents.compaction.figures.compactions == 1
         assert text_of(await state_of(log, documents)) == str(writer.text)
