@@ -15,6 +15,8 @@ import { findChromium, FLAGS } from "./chromium.mjs";
 
 const AsyncFunction = (async () => {}).constructor;
 const POLL_MS = 25;
+// A machine that is busy may take longer over a page than the usual half a minute.
+const PATIENCE_MS = 60_000;
 const pages = new Map();
 let last = 0;
 let browser;
@@ -22,6 +24,7 @@ let browser;
 const commands = {
   async open({ beside }) {
     const context = beside ? at(beside).page.context() : await browser.newContext();
+    context.setDefaultTimeout(PATIENCE_MS);
     const page = await context.newPage();
     const errors = [];
     page.on("pageerror", (error) => errors.push(String(error.stack ?? error)));
@@ -74,7 +77,7 @@ const answer = (object) => process.stdout.write(`${JSON.stringify(object)}\n`);
 
 try {
   const { program, env } = await findChromium();
-  browser = await chromium.launch({ executablePath: program, env, args: FLAGS, timeout: 60_000 });
+  browser = await chromium.launch({ executablePath: program, env, args: FLAGS, timeout: PATIENCE_MS });
   answer({ value: browser.version() });
 } catch (error) {
   answer({ error: String(error.message ?? error).split("\n")[0] });
