@@ -38,7 +38,7 @@ import pytest
 if TYPE_CHECKING:
     from headwater.client import Headwater
 
-_START_TIMEOUT_S = 30.0
+_START_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
