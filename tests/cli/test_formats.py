@@ -194,7 +194,7 @@ def test_following_in_a_format_ends_with_the_stream(
     client.stream(json_stream).append(2)
     assert process.stdout.readline().startswith(b"2;")
     client.stream(json_stream).close()
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
 
 
 def test_another_server_has_no_times(run: Run, base_url: str, orders: str) -> None:

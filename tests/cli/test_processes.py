@@ -253,7 +253,7 @@ def test_the_server_goes_away_for_a_moment(
     with Headwater(server.url) as client:
         client.stream("s").close()
         assert client.stream("s").read_json() == list(range(300))
-    assert tail.wait(30) == 0
+    assert tail.wait(60) == 0
     reader.join(60)
     assert [line.split(b" ")[-1] for line in received] == expected
 

@@ -187,7 +187,7 @@ async def test_streams_that_go_meanwhile(tmp_path: Path, monkeypatch: pytest.Mon
     def held(rewriting: Rewriting) -> object:
         draft = finish(rewriting)
         loop.call_soon_threadsafe(finished.set)
-        asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(60)
         return draft
 
     monkeypatch.setattr(Rewriting, "finish", held)

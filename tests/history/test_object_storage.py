@@ -137,7 +137,7 @@ class Slow(Remote):
 
     def read(self, row: SegmentRow, offset: int, length: int) -> bytes:
         Slow.reads += 1
-        assert Slow.gate.wait(30)
+        assert Slow.gate.wait(60)
         return super().read(row, offset, length)
 
 

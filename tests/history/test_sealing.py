@@ -181,7 +181,7 @@ async def test_streams_that_are_deleted_while_they_are_sealed(
     def held(history: SqliteHistory, *arguments: object) -> object:
         recording = gather(history, *arguments)  # type: ignore[arg-type]
         loop.call_soon_threadsafe(gathered.set)
-        asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(60)
         return recording
 
     monkeypatch.setattr(SqliteHistory, "gather", held)

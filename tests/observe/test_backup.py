@@ -133,7 +133,7 @@ def test_of_a_server_under_load(
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        assert busy.wait(30)
+        assert busy.wait(60)
         before = acknowledged[0]
         made(tmp_path / "data", tmp_path / "backup")
     finally:

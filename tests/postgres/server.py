@@ -121,7 +121,7 @@ class PostgresServer:
         """Stop it fast (SIGINT), or at once, as a crash would (SIGQUIT)."""
         assert self._process is not None
         self._process.send_signal(how)
-        self._process.wait(30)
+        self._process.wait(60)
         self._process = None
 
     @property
@@ -145,7 +145,7 @@ class PostgresServer:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         assert self._process is not None
-        self._process.wait(30)
+        self._process.wait(60)
         self._process = None
 
     def close(self) -> None:

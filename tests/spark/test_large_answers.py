@@ -53,7 +53,7 @@ def answering(answer: Callable[[int], bytes]) -> Iterator[str]:
         thread.start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         listening.shutdown(socket.SHUT_RDWR)
-    thread.join(30)
+    thread.join(60)
 
 
 def rows_in(data: bytes) -> int:

@@ -461,7 +461,7 @@ def test_a_crash_between_two_tables(
 
     def failing(tables: Any, layout: Any, table: str, *arguments: Any, **more: Any) -> None:
         if table == "user":
-            assert orders.wait(30), "the tables are written side by side"
+            assert orders.wait(60), "the tables are written side by side"
             raise OSError("the driver dies here")
         commit_files(tables, layout, table, *arguments, **more)
         orders.set()

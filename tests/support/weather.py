@@ -44,7 +44,7 @@ class Weather:
         if fault == FAILS:
             raise OSError("bad weather")
         if fault == SLOW:
-            assert self._gate.wait(30)
+            assert self._gate.wait(60)
         return fault
 
     # ── What the library has ─────────────────────────────────────────────────────────────────
