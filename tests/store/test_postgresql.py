@@ -461,6 +461,27 @@ def test_any_text_comes_back_as_it_was(engine: PostgresqlEngine, text: str) -> N
     assert found.state.config.description == text
 
 
+def test_one_that_is_taken_over_while_it_ends_leaves_no_connection_behind(
+    database: EngineDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def renew(connection: object) -> None:
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+        raise LostShard
+
+    engine = PostgresqlEngine(database.url, lease_ms=300)
+    monkeypatch.setattr(engine._ownership, "renew", renew)
+    assert begun.wait(PATIENCE_S)
+    connection = engine._keeper._kept.connected()
+    engine.close()
+    assert not connection.closed
+    go_on.set()
+    engine._keeper._thread.join(PATIENCE_S)
+    assert connection.closed
+
+
 def test_a_node_whose_sign_of_life_waits_for_a_replica_can_still_end(
     database: EngineDatabase, wait_for_replica: Callable[[str], None]
 ) -> None:

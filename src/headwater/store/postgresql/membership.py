@@ -86,6 +86,8 @@ class Membership:
         self._turn = threading.RLock()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="headwater-lease", daemon=True)
+        self._ending = threading.Lock()
+        self._is_over = False
         self._is_abandoned = False
         self.on_look: Callable[[], None] = lambda: None
         """Called after every look, on some thread."""
@@ -221,6 +223,13 @@ class Membership:
         self._thread.start()
 
     def _keep(self) -> None:
+        self._beat_on()
+        with self._ending:
+            self._is_over = True
+            if self._is_abandoned:
+                self._kept.hang_up()
+
+    def _beat_on(self) -> None:
         beats = 0
         while not self._closing.wait(self._ownership.lease_s / _BEATS_PER_LEASE):
             beats += 1
@@ -237,8 +246,6 @@ class Membership:
             except Exception:
                 # Without this thread the node would be taken for gone, and nobody would know.
                 log.exception("lease_failed")
-        if self._is_abandoned:
-            self._kept.hang_up()
 
     def _beat(self, *, measure: bool) -> None:
         self._writer.settle()
@@ -280,10 +287,12 @@ class Membership:
 
     def leave(self) -> None:
         """Leave in good order, so that nobody has to wait."""
-        if self._thread.is_alive():
-            # It waits for a replica, perhaps for ever; the next owner has to wait for the lease.
-            self._is_abandoned = True
-            return
+        with self._ending:
+            if self._thread.ident is not None and not self._is_over:
+                # It waits for a replica, perhaps for ever; the next owner has to wait for the
+                # lease. Whenever it is done, it hangs up.
+                self._is_abandoned = True
+                return
         if not self._ownership.is_lost:
             with suppress(psycopg.Error, CannotOpen):
                 self._ownership.leave(self._kept.connected())
