@@ -30,15 +30,15 @@ class Option:
 
 OPTIONS: Final = (
     Option("endpoint", EVERY, "http://127.0.0.1:4437", "The address of the server."),
-    Option("token", EVERY, "", "A bearer token to send along."),
+    Option("token", EVERY, "", "The bearer token to send."),
     Option("stream", EVERY, "", "The stream to read or to append to."),
     Option("streams", READ, "", "Several streams, separated by commas."),
     Option(
         "streamPattern",
         READ,
         "",
-        "All streams whose path matches: `*` is one segment, `**` any number. "
-        "Streams that are created later join from their beginning.",
+        "All streams whose path matches: `*` is one segment, `**` any number. Streams created "
+        "later are read from their beginning.",
     ),
     Option(
         "onlyJson", READ, "`false`", "With `streamPattern`: leave out streams that are not JSON."
@@ -47,13 +47,13 @@ OPTIONS: Final = (
         "startingOffsets",
         READ,
         "`earliest` (batch), `latest` (stream)",
-        "Where a new query begins: `earliest`, `latest`, or a JSON object from stream to offset.",
+        "Where a new query starts: `earliest`, `latest`, or a JSON object from stream to offset.",
     ),
     Option(
         "startingTimestamp",
         READ,
         "",
-        "Instead: begin with what was stored at this moment or later, in ms since 1970.",
+        "Instead: start with what was stored at this time or later, in ms since 1970.",
     ),
     Option(
         "endingOffsets",
@@ -65,28 +65,30 @@ OPTIONS: Final = (
         "maxOffsetsPerTrigger",
         ("stream read",),
         "no limit",
-        "How many messages a micro-batch takes in, rounded to whole appends.",
+        "How many messages a micro-batch reads, rounded to whole appends.",
     ),
     Option(
         "maxBytesPerTrigger",
         ("stream read",),
         "no limit",
-        "How many bytes a micro-batch takes in, rounded to whole appends.",
+        "How many bytes a micro-batch reads, rounded to whole appends.",
     ),
     Option(
         "minOffsetsPerTrigger",
         ("stream read",),
         "none",
-        "How many messages have to be waiting before a micro-batch takes them in.",
+        "How many messages have to be waiting before a micro-batch reads them.",
     ),
     Option(
         "maxTriggerDelay",
         ("stream read",),
         "`15m`",
-        "With `minOffsetsPerTrigger`: how long after a micro-batch the next one takes in what is "
+        "With `minOffsetsPerTrigger`: how long after a micro-batch the next one reads what is "
         "there anyway, such as `30s`, `15m` or `1h`.",
     ),
-    Option("minPartitions", READ, "one for 16 MiB", "Into how many tasks to cut what is read."),
+    Option(
+        "minPartitions", READ, "one for 16 MiB", "The least number of tasks to split a read into."
+    ),
     Option(
         "failOnDataLoss",
         READ,
@@ -97,8 +99,8 @@ OPTIONS: Final = (
         "sealedReads",
         READ,
         "`auto`",
-        "How tasks read [history](history.md) that is in files: `auto` takes it from the files "
-        "where a task can reach them, `server` never does, `direct` fails where it cannot.",
+        "How tasks read [history](history.md) that is in files: `auto` reads the files if the "
+        "task can reach them, `server` never does, `direct` fails if it cannot.",
     ),
     Option(
         "includeHeaders",
@@ -143,7 +145,7 @@ OPTIONS: Final = (
         "ordering",
         WRITE,
         "`partition`",
-        "`partition`: tasks append side by side. `global`: the driver appends everything in order.",
+        "`partition`: tasks append in parallel. `global`: the driver appends everything in order.",
     ),
     Option("createStream", WRITE, "`false`", "Create the stream if it does not exist."),
     Option("contentType", WRITE, "`application/json`", "The type of a stream created that way."),
@@ -158,7 +160,8 @@ OPTIONS: Final = (
         "operationColumn",
         WRITE,
         "",
-        "The column that says `insert`, `update`, `upsert` or `delete`; without it: `upsert`.",
+        "The column that holds `insert`, `update`, `upsert` or `delete`; without it, all are "
+        "`upsert`.",
     ),
     Option(
         "messageIdColumn",

@@ -273,7 +273,9 @@ def test_durable_responses(run: Run, layered: str, upstream: str) -> None:
     run("response", "rm", record["url"], STREAM_URL=layered)
     run("response", "read", record["url"], code=3, STREAM_URL=layered)
     assert "refused it" in run("fetch", f"{upstream}/broken", code=1, STREAM_URL=layered).err
-    assert "no header" in run("fetch", upstream, "-H", "nonsense", code=2, STREAM_URL=layered).err
+    assert (
+        "not a header" in run("fetch", upstream, "-H", "nonsense", code=2, STREAM_URL=layered).err
+    )
     run("fetch", "http://127.0.0.1:9/elsewhere", code=5, STREAM_URL=layered)
     assert "--proxy-allow" in run("fetch", upstream, code=3).err
 

@@ -86,9 +86,9 @@ def test_a_directory_in_order(run: Run, data: Path) -> None:
 
 
 def test_a_directory_that_is_not_there_yet(run: Run, tmp_path: Path) -> None:
-    assert "would make it" in run("doctor", str(tmp_path / "a" / "b")).out
+    assert "would create it" in run("doctor", str(tmp_path / "a" / "b")).out
     assert list(tmp_path.iterdir()) == []
-    assert "would make it" in run("doctor", str(tmp_path)).out
+    assert "would create it" in run("doctor", str(tmp_path)).out
 
 
 # ── Access and history ───────────────────────────────────────────────────────────────────────
@@ -283,8 +283,8 @@ def test_a_directory_that_others_write_to(data: Path) -> None:
 @pytest.mark.parametrize(
     "kind, level, expected",
     [
-        ("nfs4", "problem", "a disk of this machine"),
-        ("fuse.sshfs", "problem", "a disk of this machine"),
+        ("nfs4", "problem", "a local disk"),
+        ("fuse.sshfs", "problem", "a local disk"),
         ("tmpfs", "hint", "a reboot empties it"),
         ("overlay", "hint", "mount a volume"),
     ],

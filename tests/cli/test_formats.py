@@ -210,21 +210,21 @@ def test_another_server_has_no_times(run: Run, base_url: str, orders: str) -> No
 @pytest.mark.parametrize(
     "options, words",
     [
-        (["--format", "xml"], "no format"),
+        (["--format", "xml"], "not a format"),
         (["--format", "%z"], "%z means nothing"),
         (["--format", "%"], "means nothing"),
-        (["--format", "%s\\q"], "no escape"),
-        (["--format", ""], "no format"),
+        (["--format", "%s\\q"], "not an escape"),
+        (["--format", ""], "not a format"),
         (["--format", "json", "--json"], "one of"),
         (["--timestamps", "--json"], "one of"),
-        (["--grep", ""], "needs a text"),
-        (["--grep", "/(/"], "no regular expression"),
+        (["--grep", ""], "needs text"),
+        (["--grep", "/(/"], "not a regular expression"),
         (["--grep", "/a/x"], "/x means nothing"),
-        (["--since", "yesterday"], "no moment"),
+        (["--since", "yesterday"], "not a time"),
         (["--since", "2026-01-31T12:00:00"], "with its zone"),
         (["--since", "1h", "--from", "start"], "not both"),
-        (["--until", "soon"], "no moment"),
-        (["--until", ""], "no moment"),
+        (["--until", "soon"], "not a time"),
+        (["--until", ""], "not a time"),
         (["--until", "1h", "--follow"], "not both"),
     ],
 )
@@ -307,6 +307,6 @@ def test_what_several_streams_cannot_have(run: Run, json_stream: str, path: str)
     run("create", f"{path}/b")
     pair = (json_stream, f"{path}/b")
     assert "as lines" in run("tail", *pair, "--json", code=2).err
-    assert "of several streams" in run("tail", *pair, "--format", "%T", code=2).err
+    assert "with several streams" in run("tail", *pair, "--format", "%T", code=2).err
     assert "twice" in run("tail", json_stream, json_stream, code=2).err
     assert "no stream" in run("tail", json_stream, f"{path}/no", code=3).err

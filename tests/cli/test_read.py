@@ -213,7 +213,7 @@ def test_what_is_not_there(run: Run, path: str) -> None:
 
 def test_an_offset_that_the_server_does_not_know(run: Run, orders: str) -> None:
     assert "offset" in run("read", orders, "--from", "begin", code=1).err
-    assert "no place" in run("read", orders, "--from", "0_0/x", code=2).err
+    assert "not a position" in run("read", orders, "--from", "0_0/x", code=2).err
 
 
 def test_a_stream_of_many_chunks(run: Run, client: Headwater, text_stream: str) -> None:

@@ -127,5 +127,5 @@ def test_a_reset_is_confirmed_and_means_something(
     report(base_url, name, "shops/*")
     assert "several streams" in run(*reset, "--to", "-1", "--yes", code=2).err
     report(base_url, name, json_stream, kind="snapshot")
-    assert "no place of its own" in run(*reset, "--to", "first", "--yes", code=2).err
+    assert "no position of its own" in run(*reset, "--to", "first", "--yes", code=2).err
     assert orders(client, name) == []

@@ -197,7 +197,7 @@ def test_ctrl_c_lets_a_command_finish(
     with on_terminal(*command, env=process_environment) as terminal:
         terminal.wait_for("begun")
         terminal.type(CTRL_C)
-        terminal.wait_for("once more ends it")
+        terminal.wait_for("repeat to stop it")
         assert terminal.end() == 130
     assert "done" in terminal.screen
     assert run("group", "lag", json_stream, "g", "--json").record["messages"] == 0

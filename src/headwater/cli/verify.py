@@ -61,7 +61,7 @@ def verify(
         count = "1 problem" if len(problems) == 1 else f"{len(problems):,} problems"
         raise CliError(f"{count} found in {name}; restore it from a copy")
     if sys.stderr.isatty():
-        say(f"{last}: all whole")
+        say(f"{last}: all intact")
     if not json:
         write_line("ok")
 

@@ -29,7 +29,7 @@ Pipeline = Literal["archive", "materialize", "snapshot", "rollup"]
 PIPELINES: Final[dict[Pipeline, str]] = {
     "archive": "streams into one append-only table each",
     "materialize": "State Protocol streams into tables of their current state",
-    "snapshot": "the current state of a stream, left at the server for new readers",
+    "snapshot": "the current state of a stream, stored on the server for new readers",
     "rollup": "messages and bytes per window of time, stream and entity",
 }
 ALWAYS_ON: Final[tuple[Pipeline, ...]] = ("archive", "materialize", "rollup")
