@@ -3,8 +3,8 @@
     FATAL_STEP=FILE python -m tests.crash.history_node serve …
 
 The file may appear at any time. "uploaded 2" in it means: the second time that something has been
-uploaded from then on. A few appends are recorded in several transactions, and what nobody needs is
-looked for often.
+uploaded from then on. A few appends are recorded in several transactions, and what nobody needs, or
+is worth rewriting, is looked for often.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from headwater.cli import main
-from headwater.service.history import publishing
-from headwater.store.history import gathering, sealing
+from headwater.service.history import compacting, publishing
+from headwater.store.history import compaction, gathering, sealing
 from headwater.store.postgresql.engine import PostgresqlEngine
 
 VARIABLE: Final = "FATAL_STEP"
@@ -43,7 +43,9 @@ class Fatal:
 def prepare(fatal: Fatal) -> None:
     vars(gathering)["SLICE_APPENDS"] = 2
     vars(sealing)["_SLICE_APPENDS"] = 4
+    vars(compaction)["_SLICE_EXTENTS"] = 4
     vars(publishing)["_PAUSE_S"] = 0.2
+    vars(compacting).update(_PAUSE_S=0.2, _REST_PER_LOOK=0.0)
     join = PostgresqlEngine.__init__
     setattr(PostgresqlEngine, "__init__", partialmethod(join, step=fatal))  # noqa: B010
 

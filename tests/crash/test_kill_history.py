@@ -35,8 +35,9 @@ AGE: Final = "UPDATE segments SET unused_at = 1 WHERE unused_at IS NOT NULL"
 KILLED: Final = -9
 
 AGAIN: Final = (
-    *("announced", "uploaded", "before commit", "committed"),
-    *("created", "renamed", "verified", "upload begun", "upload verified", "finished"),
+    *("announced", "moved", "before commit", "committed"),
+    *("created", "renamed", "verified", "upload begun", "uploaded", "upload verified"),
+    *("before moving", "finished"),
 )
 """Where a node is killed that is alone, and then is started again."""
 TAKEN_OVER: Final = (
@@ -49,6 +50,8 @@ TAKEN_OVER: Final = (
     ("announced", "before removing"),
     ("upload begun", None),
     ("finished", None),
+    ("before moving", None),
+    ("moved", "before moving"),
 )
 """Where a node is killed, and where the one that takes over."""
 USUAL: Final = 4

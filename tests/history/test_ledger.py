@@ -55,6 +55,21 @@ def test_commits_are_noted_from_the_start_on() -> None:
     assert kept.due(POLICY, 60) == [(1, 320)]
 
 
+def test_what_is_committed_while_somebody_looks_is_not_forgotten() -> None:
+    kept = ledger((1, 200, 50), (2, 200, 50), (3, 200, 50))
+    kept.keep()
+    kept.look([1, 2])
+    # The database was asked just before this.
+    kept.note([Appended(run, 200, b"x" * 60, 1, 1, 55) for run in (1, 2, 3)])
+    kept.note([Appended(1, 260, b"x" * 60, 2, 1, 58)])
+    kept.settle(1, None)
+    kept.settle(2, (70, 40))
+    assert kept.due(POLICY, 60) == [(1, 120), (2, 130), (3, 260)]
+    kept.look([1])
+    kept.settle(1, None)
+    assert kept.due(POLICY, 60) == [(2, 130), (3, 260)]
+
+
 def test_what_was_sealed_is_not_due_any_more() -> None:
     kept = ledger((1, 200, 50), (2, 200, 50))
     kept.settle(1, None)

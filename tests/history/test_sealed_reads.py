@@ -22,7 +22,7 @@ from headwater.store.history.policies import ArchivePolicy
 from headwater.store.postgresql.engine import PostgresqlEngine
 from headwater.store.postgresql.history import PostgresqlHistory
 from headwater.store.postgresql.readers import Readers
-from tests.support.archiving import seal
+from tests.support.archiving import compact, seal, tidy
 from tests.support.logs import data, fork
 from tests.support.postgresql import LEASE_MS, EngineDatabase
 
@@ -50,6 +50,15 @@ class Desk:
 
     async def seal(self) -> None:
         await self.log.writer.run(lambda: seal(self._history, 4 * KIB))
+
+    async def compact(self) -> None:
+        """Make one file of all, and remove the others."""
+
+        def rewrite() -> None:
+            assert compact(self._history) == 1
+            tidy(self._history)
+
+        await self.log.writer.run(rewrite)
 
     async def chunks(self, path: str) -> list[Chunk]:
         """What the owner answers, one after the other."""
@@ -125,6 +134,17 @@ async def test_a_stream_that_was_closed_a_while_ago(desk: Desk) -> None:
     *before, last = await desk.found("s")
     assert all(before)
     assert not last, "the owner may not show it yet"
+
+
+async def test_files_that_were_rewritten(desk: Desk) -> None:
+    await desk.made("s")
+    await desk.log.append("s", data(b"the end", close=True))
+    await desk.seal()
+    before = [shown(chunk) for chunk in await desk.chunks("s")]
+    assert all(await desk.found("s"))
+    await desk.compact()
+    assert all(await desk.found("s"))
+    assert [shown(chunk) for chunk in await desk.chunks("s")] == before
 
 
 async def test_forks(desk: Desk) -> None:

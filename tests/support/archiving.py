@@ -7,9 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headwater.core.limits import MIB
+from headwater.store.history.compaction_choice import choose
 from headwater.store.history.ledger import Due, into_files
 from headwater.store.history.object_storage import Remote
+from headwater.store.history.remote import RemoteRewriting
 from headwater.store.history.sealing import Recording
+from headwater.store.history.segment import SegmentRow
 from headwater.store.history.segment_writer import nothing
 from headwater.store.postgresql.engine import PostgresqlEngine
 from headwater.store.postgresql.history import PostgresqlHistory
@@ -69,6 +72,38 @@ def seal(history: PostgresqlHistory, segment_bytes: int = MIB) -> None:
             recording = history.gather(due, segment_bytes)
             assert recording is not None
             finish(history, recording)
+
+
+def compact(history: PostgresqlHistory, segment_bytes: int = MIB, company: int = 2) -> int:
+    """Rewrite what this node has in files that are worth it; says how many came of it."""
+    groups = choose(history.uses(), segment_bytes, company)
+    for files in groups:
+        move(history, copied(history, [one.row for one in files]))
+    return len(groups)
+
+
+def copied(history: PostgresqlHistory, files: Sequence[SegmentRow]) -> RemoteRewriting:
+    rewriting = history.rewriting(files)
+    try:
+        while rewriting.copy():
+            pass
+        rewriting.finish()
+    except BaseException:
+        rewriting.end()
+        raise
+    return rewriting
+
+
+def move(history: PostgresqlHistory, rewriting: RemoteRewriting) -> None:
+    """Everything after a file was written anew."""
+    assert rewriting.recording is not None
+    try:
+        history.announce(rewriting.recording, 5)
+        history.publish(rewriting.recording)
+        while rewriting.record():
+            pass
+    finally:
+        rewriting.end()
 
 
 def tidy(history: PostgresqlHistory) -> None:

@@ -31,7 +31,7 @@ from headwater.service.entries import Entry, Event
 from headwater.service.forks import Forks, effects_on, states_of
 from headwater.service.grace import Grace
 from headwater.service.history.archiving import Archiving, StorageTask, open_archive
-from headwater.service.history.compacting import Compacting
+from headwater.service.history.compacting import Compacting, RemoteCompacting
 from headwater.service.history.fetching import Fetching
 from headwater.service.history.publishing import Publishing, connect
 from headwater.service.history.sealing import Sealing
@@ -100,7 +100,7 @@ class Log(CreatingLog):
         self._fetching = Fetching(history.open_segments.fetched if history else lambda size: None)
         self.sealing: Sealing | None = None
         self.archiving: StorageTask | None = None
-        self.compacting: Compacting | None = None
+        self.compacting: Compacting | RemoteCompacting | None = None
 
     @classmethod
     async def start(
@@ -135,6 +135,10 @@ class Log(CreatingLog):
         if isinstance(history, RemoteHistory) and sealing is not None and archive is not None:
             log.archiving = publishing = Publishing(history, archive, log.writer, clock)
             log.sealing = Sealing(history, sealing, log.writer, clock, publishing.publish)
+            if sealing.compact_bytes_per_second:
+                log.compacting = RemoteCompacting(
+                    history, sealing, log.writer, clock, publishing.publish
+                )
         elif isinstance(history, SqliteHistory) and sealing is not None:
             log.sealing = Sealing(history, sealing, log.writer, clock)
             if sealing.compact_bytes_per_second:

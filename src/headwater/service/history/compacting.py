@@ -7,43 +7,37 @@ appends and reads are not affected. Work between two commits is done in small sl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from headwater.service.clock import Clock
 from headwater.service.history.file_task import REST_PER_WORK, FileTask
 from headwater.service.writer import Writer
-from headwater.store.history.compaction import Rewriting, usable
+from headwater.store.history.compaction import Copying, Rewriting, usable
 from headwater.store.history.compaction_choice import FileUse, choose
 from headwater.store.history.policies import SealPolicy
-from headwater.store.history.sealing import Stopped
+from headwater.store.history.remote import RemoteHistory, RemoteRewriting
+from headwater.store.history.sealing import History, Recording, Stopped
+from headwater.store.history.segment import SegmentRow
 from headwater.store.sqlite.history import SqliteHistory
 
 _PAUSE_S: Final = 10.0
 _AWAITED_S: Final = 0.2
 _REST_PER_LOOK: Final = 100.0
 
+W = TypeVar("W", bound=Copying)
 
-class Compacting(FileTask):
+
+class CompactingTask(FileTask, Generic[W]):
     """Counts the files it replaced since the start, and the bytes it wrote for that."""
 
     name = "compacting"
-    _history: SqliteHistory
 
-    def __init__(
-        self,
-        history: SqliteHistory,
-        policy: SealPolicy,
-        writer: Writer,
-        clock: Clock,
-        *,
-        uploads: bool,
-    ) -> None:
-        """`uploads` if there is object storage and a task that uploads new files."""
+    def __init__(self, history: History, policy: SealPolicy, writer: Writer, clock: Clock) -> None:
         super().__init__(history, policy, writer, clock)
-        self._uploads = uploads
-        self._unfinished: Rewriting | None = None
+        self._unfinished: W | None = None
 
     async def _write(self) -> float:
         await self._record()
@@ -59,13 +53,20 @@ class Compacting(FileTask):
         return pause_s
 
     def _look(self) -> list[list[FileUse]]:
-        files = usable(self._history, uploads=self._uploads)
-        return choose(files, self._policy.segment_bytes)
+        return choose(self._uses(), self._policy.segment_bytes)
+
+    @abstractmethod
+    def _uses(self) -> list[FileUse]:
+        """The files that can be rewritten."""
+
+    @abstractmethod
+    def _begin(self, files: Sequence[SegmentRow]) -> W:
+        """Raises FileNotFoundError if it has to be another time."""
 
     async def _rewrite(self, files: Sequence[FileUse]) -> bool:
         """Write a file that is not recorded yet; False if that was abandoned."""
         try:
-            rewriting = await self._aside(Rewriting, self._history, [one.row for one in files])
+            rewriting = await self._aside(self._begin, [one.row for one in files])
         except FileNotFoundError:
             # It was removed, or moved to make room: try again later.
             return False
@@ -73,7 +74,7 @@ class Compacting(FileTask):
             while await self._copy(rewriting):
                 pass
             await self._aside(rewriting.finish)
-            await self._writer.run(lambda: rewriting.note(self._clock()))
+            await self._note(rewriting)
             self._unfinished = rewriting
         except Stopped:
             pass
@@ -82,7 +83,7 @@ class Compacting(FileTask):
                 await self._aside(rewriting.end)
         return self._unfinished is not None
 
-    async def _copy(self, rewriting: Rewriting) -> int:
+    async def _copy(self, rewriting: W) -> int:
         began_s = monotonic()
         copied = await self._aside(rewriting.copy)
         rest_s = REST_PER_WORK * (monotonic() - began_s)
@@ -90,8 +91,42 @@ class Compacting(FileTask):
         await self.pause(max(rest_s, copied / self._policy.compact_bytes_per_second))
         return copied
 
+    async def _note(self, rewriting: W) -> None:
+        """The file is complete."""
+
+    @abstractmethod
     async def _record(self) -> None:
         """Record the last written file; if the database refuses, retry later."""
+
+
+class Compacting(CompactingTask[Rewriting]):
+    """Of files on this machine."""
+
+    _history: SqliteHistory
+
+    def __init__(
+        self,
+        history: SqliteHistory,
+        policy: SealPolicy,
+        writer: Writer,
+        clock: Clock,
+        *,
+        uploads: bool,
+    ) -> None:
+        """`uploads` if there is object storage and a task that uploads new files."""
+        super().__init__(history, policy, writer, clock)
+        self._uploads = uploads
+
+    def _uses(self) -> list[FileUse]:
+        return usable(self._history, uploads=self._uploads)
+
+    def _begin(self, files: Sequence[SegmentRow]) -> Rewriting:
+        return Rewriting(self._history, files)
+
+    async def _note(self, rewriting: Rewriting) -> None:
+        await self._writer.run(lambda: rewriting.note(self._clock()))
+
+    async def _record(self) -> None:
         rewriting = self._unfinished
         if rewriting is None:
             return
@@ -106,3 +141,49 @@ class Compacting(FileTask):
                 return
         await self._aside(rewriting.end)
         self._unfinished = None
+
+
+class RemoteCompacting(CompactingTask[RemoteRewriting]):
+    """Of what is in object storage only."""
+
+    _history: RemoteHistory
+
+    def __init__(
+        self,
+        history: RemoteHistory,
+        policy: SealPolicy,
+        writer: Writer,
+        clock: Clock,
+        publish: Callable[[Recording], Awaitable[None]],
+    ) -> None:
+        super().__init__(history, policy, writer, clock)
+        self._publish = publish
+
+    def _uses(self) -> list[FileUse]:
+        return self._history.uses()
+
+    def _begin(self, files: Sequence[SegmentRow]) -> RemoteRewriting:
+        return self._history.rewriting(files)
+
+    async def _record(self) -> None:
+        rewriting = self._unfinished
+        if rewriting is None:
+            return
+        more = await self._is_at_its_place(rewriting)
+        while more:
+            more = await self._slice(rewriting.record)
+            if self._stopping.is_set():
+                return
+        await self._aside(rewriting.end)
+        self._unfinished = None
+
+    async def _is_at_its_place(self, rewriting: RemoteRewriting) -> bool:
+        """Bring the file to where it will be read; False if it is gone, and the old ones stay."""
+        recording = rewriting.recording
+        assert recording is not None
+        if not recording.is_at_its_place:
+            try:
+                await self._publish(recording)
+            except FileNotFoundError:
+                return False
+        return True

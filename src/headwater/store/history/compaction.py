@@ -19,18 +19,21 @@ extents is unused. Readers notice nothing: positions and bytes stay the same.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from time import monotonic
 from typing import Final, NamedTuple
 
 from headwater.core.errors import DataCorrupt
 from headwater.core.limits import KIB
 from headwater.store.history import segment_format
+from headwater.store.history.cold_segments import fetching
 from headwater.store.history.compaction_choice import FileUse, choose
 from headwater.store.history.extent import Extent
-from headwater.store.history.sealing import Stopped
-from headwater.store.history.segment import ABSENT, PRESENT, SegmentRow
+from headwater.store.history.sealing import History, Stopped
+from headwater.store.history.segment import ABSENT, PRESENT, Segment, SegmentRow
 from headwater.store.history.segment_writer import SegmentDraft
 from headwater.store.sql.extents import ExtentRow, find_segments
 from headwater.store.sqlite import segments as tables
@@ -94,27 +97,25 @@ def usable(history: SqliteHistory, *, uploads: bool = True) -> list[FileUse]:
     ]
 
 
-class Rewriting:
-    """Merges old files into a new one, step by step."""
+class Copying(ABC):
+    """Copies what is still needed of some old files into a new one, step by step."""
 
-    def __init__(self, history: SqliteHistory, files: Sequence[SegmentRow]) -> None:
-        """Raises FileNotFoundError if one of the files is gone."""
+    def __init__(
+        self, history: History, segments: Mapping[int, Segment], extents: Sequence[ExtentRow]
+    ) -> None:
+        """The segments can be read to the end, even if they are removed."""
         self._history = history
-        # From here on they can be read to the end, even if they are removed.
-        self._segments = {row.id: history.open_segments.segment(row) for row in files}
-        self._joined = [*_touching(tables.extents_of(history.query, self._segments))]
+        self._segments = segments
+        self._joined = [*_touching(extents)]
         self._builder = history.begin_file()
         self._copying = self._copy()
         self._draft: SegmentDraft | None = None
-        self._noted = False
         self._recorded = 0
 
     @property
     def draft(self) -> SegmentDraft:
         assert self._draft is not None
         return self._draft
-
-    # ── The file ─────────────────────────────────────────────────────────────────────────────
 
     def copy(self) -> int:
         """Copy a slice and return how many bytes that was; 0 when there is no more."""
@@ -139,14 +140,15 @@ class Rewriting:
 
     def _read(self, row: ExtentRow) -> Iterator[tuple[segment_format.Columns, bytes]]:
         try:
-            extent = self._segments[row.segment_id].extent(row.index_offset)
+            segment = self._segments[row.segment_id]
+            extent = fetching(partial(segment.extent, row.index_offset))
             number = 0
             while number < row.appends:
                 if self._history.stopping:
                     raise Stopped
-                stop = _end_of_slice(extent, number, row.appends)
-                columns = extent.columns(number, stop)
-                yield columns, extent.body(columns.starts[0], columns.end)
+                stop = fetching(partial(_end_of_slice, extent, number, row.appends))
+                columns = fetching(partial(extent.columns, number, stop))
+                yield columns, fetching(partial(extent.body, columns.starts[0], columns.end))
                 number = stop
         except DataCorrupt:
             # It stays as it is; reads and `verify` will report it.
@@ -158,7 +160,29 @@ class Rewriting:
         self._draft = self._history.finish_file(self._builder)
         return self._draft
 
-    # ── In the database ──────────────────────────────────────────────────────────────────────
+    def next_slice(self) -> int:
+        """Where to stop moving extents in one transaction."""
+        stop, extents = self._recorded, 0
+        while stop < len(self._joined) and extents < _SLICE_EXTENTS:
+            extents += len(self._joined[stop])
+            stop += 1
+        return stop
+
+    @abstractmethod
+    def end(self) -> None:
+        """Nothing more will be recorded."""
+
+
+class Rewriting(Copying):
+    """A new file out of some old ones, in the history of a SQLite database."""
+
+    _history: SqliteHistory
+
+    def __init__(self, history: SqliteHistory, files: Sequence[SegmentRow]) -> None:
+        """Raises FileNotFoundError if one of the files is gone."""
+        segments = {row.id: history.open_segments.segment(row) for row in files}
+        super().__init__(history, segments, tables.extents_of(history.query, segments))
+        self._noted = False
 
     def note(self, now_ms: int) -> None:
         """Record the file in the database. On the thread that commits, like `record`."""
@@ -179,16 +203,14 @@ class Rewriting:
 
         With `uploads`, nothing is done until the new file is in object storage.
         """
-        stop, extents = self._recorded, 0
+        stop = self.next_slice()
         with self._history.transaction() as write:
             if uploads and self.is_awaited():
                 return True
-            while stop < len(self._joined) and extents < _SLICE_EXTENTS:
+            for number in range(self._recorded, stop):
                 tables.move_extents(
-                    write, self._joined[stop], self.draft.id, self.draft.extents[stop]
+                    write, self._joined[number], self.draft.id, self.draft.extents[number]
                 )
-                extents += len(self._joined[stop])
-                stop += 1
             self._history.step("before moving")
         # If that failed, the same is tried again: extents already moved are then left as they are.
         self._recorded = stop

@@ -33,6 +33,8 @@ class Due(NamedTuple):
 class Ledger:
     def __init__(self) -> None:
         self._runs: dict[int, tuple[int, int]] = {}
+        self._since: dict[int, tuple[int, int] | None] = {}
+        """Runs that somebody is looking at in the database, and what was committed meanwhile."""
         self._lock = Lock()
         self._kept = False
         self._barred: set[int] = set()
@@ -55,8 +57,11 @@ class Ledger:
         if not self._kept:
             return
         with self._lock:
-            runs = self._runs
+            runs, since = self._runs, self._since
             for append in appends:
+                if since and append.stream_id in since:
+                    before = since[append.stream_id] or (0, append.at_ms)
+                    since[append.stream_id] = (before[0] + len(append.body), before[1])
                 known = runs.get(append.stream_id)
                 if known is None:
                     self._add(append.stream_id, len(append.body), append.at_ms)
@@ -99,9 +104,20 @@ class Ledger:
             if known is not None:
                 self._put(run, (max(0, known[0] - size_bytes), until_ms))
 
-    def settle(self, run: int, left: tuple[int, int] | None) -> None:
-        """What is left in rows of a run, size and oldest, after some of it was sealed."""
+    def look(self, runs: Iterable[int]) -> None:
+        """The database is about to be asked what is left of these; `settle` says what it was."""
         with self._lock:
+            self._since = dict.fromkeys(runs)
+
+    def settle(self, run: int, left: tuple[int, int] | None) -> None:
+        """What is left in rows of a run, size and oldest, after some of it was sealed.
+
+        What was committed since may be in that or not. To count it twice does no harm.
+        """
+        with self._lock:
+            since = self._since.pop(run, None)
+            if since is not None:
+                left = since if left is None else (left[0] + since[0], left[1])
             self._put(run, None if run in self._barred else left)
 
     def due(self, policy: SealPolicy, now_ms: int) -> list[Due]:

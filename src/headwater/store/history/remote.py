@@ -22,12 +22,14 @@ of its own database nor removes that of another.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.core.errors import HistoryUnavailable
 from headwater.store.engine.figures import HistoryFigures
+from headwater.store.history.compaction import Copying
+from headwater.store.history.compaction_choice import FileUse
 from headwater.store.history.sealing import History, Recording
 from headwater.store.history.segment import SegmentRow
 from headwater.store.history.segment_writer import SegmentDraft, Step, nothing
@@ -101,6 +103,16 @@ class RemoteHistory(History):
         super().settle(recording)
         (self.directory / recording.draft.name).unlink(missing_ok=True)
 
+    # ── Rewriting segments ───────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def uses(self) -> list[FileUse]:
+        """How much this node has of each segment that can be rewritten."""
+
+    @abstractmethod
+    def rewriting(self, files: Sequence[SegmentRow]) -> RemoteRewriting:
+        """Raises FileNotFoundError when there is nothing left of it."""
+
     # ── Removing segments ────────────────────────────────────────────────────────────────────
 
     @abstractmethod
@@ -125,3 +137,34 @@ class RemoteHistory(History):
     @abstractmethod
     def note_removed(self, row: SegmentRow) -> None:
         """On the thread that commits."""
+
+
+class RemoteRewriting(Copying):
+    """A new segment out of what this node has in some old ones.
+
+    It is announced and uploaded like any other before anything is made to lie in it. So whoever is
+    killed leaves what sealing would: segments that are complete as they are, and empty ones.
+    """
+
+    recording: Recording | None = None
+    """The new file, from when it is complete."""
+
+    def finish(self) -> SegmentDraft:
+        draft = super().finish()
+        self.recording = Recording(draft, is_at_its_place=False)
+        return draft
+
+    @abstractmethod
+    def record(self) -> bool:
+        """Make some extents lie in it, once it is at its place; True when there is more.
+
+        On the thread that commits."""
+
+    def end(self) -> None:
+        """Nothing more will be recorded."""
+        self._segments = {}
+        if self.recording is None:
+            self._history.give_up(self._builder)
+        else:
+            (self._history.directory / self.draft.name).unlink(missing_ok=True)
+            self._history.made(self.draft.id)

@@ -103,6 +103,8 @@ class History(ABC):
         self.stopping = False
         self.making: set[int] = set()
         """Segments that are not fully recorded yet: nothing else may remove or rewrite them."""
+        self.damaged: set[int] = set()
+        """Segments that could not be read for a rewrite."""
         self.query = query
         self.step = step
 
@@ -133,9 +135,6 @@ class History(ABC):
 
     def gather(self, due: Sequence[Due], segment_bytes: int) -> Recording | None:
         """Write the rows of some runs into a file that is synced and verified."""
-        if not self.directory.is_dir():
-            make_directory(self.directory)
-            sync(self.directory.parent)
         builder = self.begin_file()
         try:
             cut: set[int] = set()
@@ -160,7 +159,13 @@ class History(ABC):
     def _new_id(self) -> int:
         """For a segment."""
 
+    def ensure_directory(self) -> None:
+        if not self.directory.is_dir():
+            make_directory(self.directory)
+            sync(self.directory.parent)
+
     def begin_file(self) -> SegmentBuilder:
+        self.ensure_directory()
         builder = SegmentBuilder(self.directory, self._new_id(), self.step)
         self.making.add(builder.id)
         return builder

@@ -10,20 +10,23 @@ locks the segment's row, so that of two nodes that do so at the same time one se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
 from headwater.core.errors import DataCorrupt
 from headwater.store.engine.figures import HistoryFigures
+from headwater.store.history.compaction_choice import FileUse
 from headwater.store.history.gathering import SLICE_BYTES
-from headwater.store.history.remote import RemoteHistory
+from headwater.store.history.remote import RemoteHistory, RemoteRewriting
 from headwater.store.history.sealing import Part, Recording
 from headwater.store.history.segment import PERHAPS, PRESENT, SegmentRow
 from headwater.store.history.segment_writer import ExtentDraft, Mark, Step, nothing
 from headwater.store.postgresql.clock import NOW_MS
+from headwater.store.postgresql.compaction import PostgresqlRewriting, uses
 from headwater.store.postgresql.ownership import Ownership
+from headwater.store.postgresql.segments import begin_recording, let_go
 from headwater.store.postgresql.tables import new_id, unnest
 from headwater.store.postgresql.values import bigints
 from headwater.store.reachability import Interval
@@ -51,7 +54,6 @@ _IN_ROWS: Final = (
     " ORDER BY start DESC LIMIT 1) AS last ON true"
     " WHERE s.status < 2 AND h.node_id = ?"
 )
-_EMPTY: Final = "NOT EXISTS (SELECT 1 FROM extents WHERE segment_id = segments.id)"
 _ABANDONED: Final = "maker IS NOT NULL AND maker NOT IN (SELECT id FROM nodes)"
 
 Transaction = Callable[[], AbstractContextManager[Query]]
@@ -68,10 +70,14 @@ class PostgresqlHistory(RemoteHistory):
         step: Step = nothing,
     ) -> None:
         super().__init__(directory, query, owner, step)
-        self._transaction = transaction
+        self.transaction = transaction
         self._ownership = ownership
         self._surveyed: frozenset[tuple[int, int]] = frozenset()
         """Shards whose rows are in the ledger, each with the epoch in which this node got it."""
+
+    @property
+    def node_id(self) -> int:
+        return self._ownership.id
 
     # ── What is in rows ──────────────────────────────────────────────────────────────────────
 
@@ -102,6 +108,7 @@ class PostgresqlHistory(RemoteHistory):
             after = found[-1][0]
 
     def look_again(self, *runs: int) -> None:
+        self.ledger.look(runs)
         found = self.query(f"{_IN_ROWS} AND s.id = ANY(?)", (self._ownership.id, bigints(runs)))
         left = {run: (size, oldest_ms) for run, size, oldest_ms in found}
         for run in runs:
@@ -138,7 +145,7 @@ class PostgresqlHistory(RemoteHistory):
 
     def announce(self, recording: Recording, now_ms: int) -> None:
         draft = recording.draft
-        with self._transaction() as write:
+        with self.transaction() as write:
             # The outcome of an earlier attempt may be unknown.
             write(
                 f"INSERT INTO segments ({SEGMENT_COLUMNS}, created_at, maker)"
@@ -151,11 +158,11 @@ class PostgresqlHistory(RemoteHistory):
     def record(self, recording: Recording, now_ms: int) -> bool:
         parts, segment_id = recording.slice(), recording.draft.id
         if not parts:
-            self._finish(segment_id)
+            self.finish(segment_id)
             return False
         skipped = set(recording.skipped)
-        with self._transaction() as write:
-            begun = _begin(write, segment_id, self._ownership.id)
+        with self.transaction() as write:
+            begun = begin_recording(write, segment_id, self._ownership.id)
             if begun:
                 joined = _joined(part for part in parts if part[0].run not in skipped)
                 sound = self._sound(write, joined)
@@ -181,11 +188,19 @@ class PostgresqlHistory(RemoteHistory):
         )
         return {run: joined[run] for run, appends in found if appends == _appends(joined[run])}
 
-    def _finish(self, segment_id: int) -> None:
+    def finish(self, segment_id: int) -> None:
         """Nothing more will be recorded."""
-        with self._transaction() as write:
-            _let_go(write, "id = ? AND maker = ?", (segment_id, self._ownership.id))
+        with self.transaction() as write:
+            let_go(write, "id = ? AND maker = ?", (segment_id, self._ownership.id))
         self.step("finished")
+
+    # ── Rewriting segments ───────────────────────────────────────────────────────────────────
+
+    def uses(self) -> list[FileUse]:
+        return uses(self)
+
+    def rewriting(self, files: Sequence[SegmentRow]) -> RemoteRewriting:
+        return PostgresqlRewriting(self, files)
 
     # ── Removing segments ────────────────────────────────────────────────────────────────────
 
@@ -198,8 +213,8 @@ class PostgresqlHistory(RemoteHistory):
         return bool(self.query(f"SELECT 1 FROM segments WHERE {_ABANDONED} LIMIT 1", ()))
 
     def adopt(self) -> None:
-        with self._transaction() as write:
-            _let_go(write, _ABANDONED, ())
+        with self.transaction() as write:
+            let_go(write, _ABANDONED, ())
         self.step("adopted")
 
     def to_remove(self, kept_ms: int) -> list[SegmentRow]:
@@ -211,7 +226,7 @@ class PostgresqlHistory(RemoteHistory):
         return [SegmentRow(*row) for row in found]
 
     def note_removed(self, row: SegmentRow) -> None:
-        with self._transaction() as write:
+        with self.transaction() as write:
             write("DELETE FROM segments WHERE id = ? AND unused_at IS NOT NULL", (row.id,))
         self.open_segments.drop(row.id)
 
@@ -238,16 +253,6 @@ def _appends(part: Part) -> int:
     return to.appends - (since.appends if since else 0)
 
 
-def _begin(write: Query, segment_id: int, node_id: int) -> bool:
-    """Record that a segment is in its place; False if another node considers it abandoned."""
-    return bool(
-        write(
-            f"UPDATE segments SET remote = {PRESENT} WHERE id = ? AND maker = ? RETURNING 1",
-            (segment_id, node_id),
-        )
-    )
-
-
 def _move(write: Query, segment_id: int, parts: _Joined) -> None:
     """From rows to extents."""
     if not parts:
@@ -266,20 +271,6 @@ def _move(write: Query, segment_id: int, parts: _Joined) -> None:
     insert = f"INSERT INTO extents ({EXTENT_COLUMNS}) SELECT * FROM {source}{_GROW} RETURNING 1"
     if len(write(insert, values)) != len(rows):
         raise DataCorrupt("something else lies where rows were sealed")
-
-
-def _let_go(write: Query, condition: str, values: tuple[object, ...], which: str = "") -> None:
-    """Nothing more is added to some segments, and by now they may have no extents.
-
-    They are locked before anything is read: a node that removes extents from them at the same time
-    has finished, or waits and then checks too.
-    """
-    found = write(f"SELECT id FROM segments WHERE {condition} ORDER BY id FOR UPDATE", values)
-    write(
-        f"UPDATE segments SET maker = NULL, unused_at = CASE WHEN {_EMPTY} THEN {NOW_MS} END"
-        f" WHERE id = ANY(?){which}",
-        (bigints([row[0] for row in found]),),
-    )
 
 
 class PostgresqlReleases(StoredReleases):
@@ -307,4 +298,4 @@ class PostgresqlReleases(StoredReleases):
         """Mark segments without extents. At the end of the transaction."""
         if self._shrunk:
             ids = bigints(sorted(self._shrunk))
-            _let_go(self._write, "id = ANY(?)", (ids,), " AND maker IS NULL")
+            let_go(self._write, "id = ANY(?)", (ids,), " AND maker IS NULL")

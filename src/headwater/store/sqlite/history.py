@@ -40,8 +40,6 @@ class SqliteHistory(History):
         """Whether extents may have been dropped since the last search for unused files."""
         self.has_shrunk_elsewhere = True
         """The same for files that are only in object storage."""
-        self.damaged: set[int] = set()
-        """Segments that could not be read for a rewrite."""
         self._transaction = transaction
         self._changes = 0
         self._counted: tuple[int, HistoryFigures] | None = None
@@ -145,6 +143,7 @@ class SqliteHistory(History):
         return True
 
     def look_again(self, *runs: int) -> None:
+        self.ledger.look(runs)
         for run in runs:
             alive = self.query("SELECT 1 FROM streams WHERE id = ? AND status < 2", (run,))
             found = self.query(
