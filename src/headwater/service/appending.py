@@ -1,4 +1,4 @@
-"""The appending part of the log: decided at once where everything needed is in memory."""
+"""Appending: decided at once if everything needed is in memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headwater.service.reordering import WaitingRoom
 from headwater.service.replies import Reply
 from headwater.service.seeking import SeekingLog
 
-# Bodies of JSON from this size on are read on a thread.
+# JSON bodies of at least this size are parsed on a thread.
 LARGE_BYTES: Final = 128 * KIB
 
 
@@ -31,12 +31,12 @@ class AppendingLog(SeekingLog):
     _waiting_room: WaitingRoom
 
     def append(self, path: str, command: Append) -> Awaitable[AppendReply]:
-        """Append or close. The decision is made at once when the stream is in memory."""
+        """Append or close. Decided at once if the stream is in memory."""
         entry = self._registry.ready(path)
         return self._append_cold(path, command) if entry is None else self.append_to(entry, command)
 
     def append_to(self, entry: Entry, command: Append) -> Awaitable[AppendReply]:
-        """Append to a stream that is in memory: a `Reply` if that needs nothing else."""
+        """Append to a stream in memory: returns a `Reply` if nothing else has to be loaded."""
         if (
             (command.producer is not None and self._needs_producer(entry, command))
             or _checks_ids(entry)
@@ -57,7 +57,7 @@ class AppendingLog(SeekingLog):
         )
 
     def _is_crowded(self, entry: Entry, command: Append) -> bool:
-        """Whether the stream knows as many producers as it may, and here is one more."""
+        """Whether the stream has as many producers as it may, and this would be one more."""
         state = entry.state
         return (
             command.producer is not None
@@ -67,7 +67,7 @@ class AppendingLog(SeekingLog):
         )
 
     async def with_producer(self, path: str, command: Append) -> Entry:
-        """The stream's entry, with what the engine knows of the command's producer in its state."""
+        """The stream's entry, with the command's producer loaded from the engine into its state."""
         entry = await self._registry.get(path)
         while self._lacks_producer(entry, command):
             assert entry.state is not None
@@ -97,7 +97,7 @@ class AppendingLog(SeekingLog):
         return await self._append(entry, command, may_wait=may_wait)
 
     async def _prepare_append(self, config: StreamConfig, command: Append) -> Append:
-        """Read a large body of JSON off the loop."""
+        """Parse a large JSON body off the loop."""
         most = self.limits.messages_per_append_max
         prepared = await self.in_thread(Prepared.of, config, command.body, command.message_id, most)
         return msgspec.structs.replace(command, prepared=prepared)
@@ -105,12 +105,13 @@ class AppendingLog(SeekingLog):
     async def _append_unique(self, entry: Entry, command: Append, *, may_wait: bool) -> AppendReply:
         """Append to a stream that checks ids, which are on disk.
 
-        Look-ups of one stream go one after the other; what they cannot see yet is in `fresh_ids`,
-        noted before the look-up because a commit may move ids from there to the disk meanwhile.
+        Look-ups for one stream run one after the other. Uncommitted ids are in `fresh_ids`, which
+        is also checked before the look-up because a commit may move ids from there to the disk
+        meanwhile.
         """
         async with entry.lock_ids():
             while True:
-                # A commit may have failed since, and the state with it.
+                # A commit may have failed meanwhile, and the state been dropped.
                 entry = await self.with_producer(entry.path, command)
                 state = entry.state
                 if state is None:
@@ -167,12 +168,12 @@ class AppendingLog(SeekingLog):
         return reply
 
     def admit_followers(self, entry: Entry, command: Append) -> None:
-        """A request was accepted: one from the same producer that overtook it may continue."""
+        """A request was accepted: the one of the same producer that overtook it may continue."""
         if entry.waiting and command.producer is not None:
             self._waiting_room.accepted(entry, command.producer)
 
     def _append_again(self, entry: Entry, command: Append) -> Awaitable[AppendReply]:
-        """After a wait for overtaken requests, which was the only one."""
+        """Retry after waiting for overtaken requests. It waits only once."""
         simple = not _checks_ids(entry) and not self._lacks_producer(entry, command)
         if simple and self._registry.ready(entry.path) is entry:
             return self._append(entry, command, may_wait=False)

@@ -1,4 +1,4 @@
-"""Chunks: what one read answers, gathered span by span. What asks the engine runs on a thread."""
+"""Chunks: what one read returns, gathered span by span. Engine queries run on a thread."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from headwater.store.engine.appends import FileRange, Piece
 
 P = TypeVar("P", bytes, Piece)
 Read = Callable[[Span, int], list[P]]
-# What a message costs in a bulk answer in addition to its own bytes.
+# The cost of a message in a bulk answer on top of its own bytes.
 MESSAGE_BYTES: Final = 64
-# Smaller parts of files are read at once: less work than sending them by themselves.
+# Smaller file ranges are read at once: that is less work than sending them separately.
 SENT_BYTES_MIN: Final = 32 * KIB
 
 
@@ -34,9 +34,9 @@ class Chunk(msgspec.Struct, frozen=True):
     closed: bool
     """The stream is closed and this chunk reaches its end."""
     pieces: list[Piece] | None = None
-    """Instead of the bodies, where asked for: their bytes, some of them still in files."""
+    """Replaces the bodies, if requested: their bytes, some of them still in files."""
     is_history: bool = False
-    """None of this chunk is left in rows. Known only of one in pieces."""
+    """None of this chunk is in rows any more. Only set for a chunk in pieces."""
 
     @property
     def is_empty(self) -> bool:
@@ -52,7 +52,7 @@ def read_bodies(engine: Engine, spans: list[Span], max_bytes: int) -> list[bytes
 
 
 def read_pieces(engine: Engine, spans: list[Span], max_bytes: int) -> tuple[list[Piece], bool]:
-    """Pieces, and whether all of them are history. Small parts of files are read at once."""
+    """Pieces, and whether all of them are history. Small file ranges are read at once."""
     pieces = _read_spans(engine.appends.read_pieces, spans, max_bytes)
     is_history = not any(isinstance(piece, bytes) for piece in pieces)
     return sendable(pieces), is_history
@@ -66,7 +66,7 @@ def sendable(pieces: list[Piece]) -> list[Piece]:
 
 
 def known_pieces(engine: Engine, spans: list[Span], max_bytes: int) -> list[Piece] | None:
-    """The same pieces without asking the database, if they were read before."""
+    """The same pieces without a database query, if they were read before."""
     first = spans[0]
     pieces = engine.appends.known_pieces(first, max_bytes)
     if pieces is None:
@@ -79,8 +79,9 @@ def known_pieces(engine: Engine, spans: list[Span], max_bytes: int) -> list[Piec
 
 
 def read_frames(engine: Engine, spans: list[Span], max_bytes: int) -> list[Frame]:
-    """Frames until a limit, which the messages count towards besides their bytes: what is told of
-    each of them takes more room than a small one itself."""
+    """Frames up to a limit. Each message counts more than its bytes, because its metadata takes
+    more room than a small message.
+    """
     found: list[Frame] = []
     max_messages = max_bytes // MESSAGE_BYTES
     for span in spans:
@@ -98,7 +99,7 @@ def read_frames(engine: Engine, spans: list[Span], max_bytes: int) -> list[Frame
 
 
 def _read_spans(read: Read[P], spans: list[Span], max_bytes: int) -> list[P]:
-    """Appends of one span after the other, until the limit would be passed."""
+    """Appends of one span after the other, until the limit would be exceeded."""
     found: list[P] = []
     for span in spans:
         part = read(span, max_bytes)

@@ -30,7 +30,7 @@ class CommitThread:
         self._jobs.put(job)
 
     async def run(self, work: Callable[[], R]) -> R:
-        """Run a job in turn."""
+        """Run a job in its turn."""
         future: asyncio.Future[R] = self._loop.create_future()
 
         def job() -> None:
@@ -44,7 +44,7 @@ class CommitThread:
         return await future
 
     async def stop(self) -> None:
-        """Stop when everything is done."""
+        """Stop once all jobs are done."""
         self._jobs.put(None)
         await self._loop.run_in_executor(None, self._thread.join)
 

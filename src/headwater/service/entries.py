@@ -1,12 +1,12 @@
 """Streams in memory.
 
-An entry is what the process holds of one path while it is in use. It has two sides that must not
-be confused:
+An entry is what the process holds of one path while it is in use. It has two sides that must not be
+confused:
 
-- `state` is what the next decision builds on. It runs ahead of the disk by whatever is queued.
+- `state` is what the next decision builds on. It is ahead of the disk by whatever is queued.
 - `view` is what readers may see: the committed stream and nothing else.
 
-Entries are loaded on demand and dropped when idle, so memory follows the streams in use.
+Entries are loaded on demand and dropped when idle, so memory depends on the streams in use.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from headwater.store.engine.streams import LoadedStream
 
 
 class Event(Enum):
-    """What a listener is told. `CHANGED` means: look at the view again."""
+    """What listeners are notified of. `CHANGED` means: look at the view again."""
 
     CHANGED = "changed"
     DELETED = "deleted"
     RELEASED = "released"
-    """Another node has it from now on. Its followers reconnect, and are led there."""
+    """Another node owns it from now on. Its followers reconnect, and are sent there."""
 
 
 Listener = Callable[[Event], None]
 
 
 class Listeners(dict[Listener, None]):
-    """Who is told of changes, in the order in which they came."""
+    """Listeners for changes, in the order in which they were added."""
 
     __slots__ = ()
 
@@ -67,7 +67,7 @@ class Listeners(dict[Listener, None]):
 
 
 class Committed(NamedTuple):
-    """How far a stream was at one moment: its view moves on while somebody waits."""
+    """How far a stream was at one moment: its view may move while a caller waits."""
 
     tail: int
     messages: int
@@ -93,7 +93,7 @@ class View:
 
 
 class Pinned:
-    """Stays in memory while someone who needs it has to look something else up first."""
+    """Keeps an entry in memory while its user waits for another look-up."""
 
     __slots__ = ("pins",)
 
@@ -139,18 +139,18 @@ class Entry(Pinned):
         self.loaded = False
         self.producers_complete = True
         self.shard = 0
-        # Whether another node has it from now on: nothing more may be decided on it.
+        # Whether another node owns it from now on: nothing more may be decided on it.
         self.released = False
-        # Producers with changes that are not committed yet, and how many of those there are. What
-        # the engine says of them is out of date.
+        # Producers with uncommitted changes, and how many changes each has. The engine's record of
+        # these producers is out of date.
         self.in_flight: dict[str, int] = {}
         self.listeners = Listeners()
-        # The last batch with a change of this stream in it, while that is not committed.
+        # The last batch with a change of this stream, until it is committed.
         self.pending: object | None = None
-        # Requests that overtook others of their producer; see `headwater.service.reordering`.
+        # Requests that overtook earlier ones of their producer; see `headwater.service.reordering`.
         self.waiting = 0
-        # Streams with unique ids: one append at a time looks ids up, and those of appends that are
-        # not committed yet are known only here.
+        # Streams with unique ids: only one append at a time looks up ids, and the ids of
+        # uncommitted appends are known only here.
         self.fresh_ids: set[str] = set()
         self._id_lock: asyncio.Lock | None = None
         # The subscriptions that this stream belongs to; see `headwater.service.subscriptions`.
@@ -173,14 +173,14 @@ class Entry(Pinned):
 
     @property
     def absent(self) -> bool:
-        """Whether there is nothing here, and nobody who counts on that."""
+        """Whether there is no stream here, and nobody relies on the entry."""
         return (self.state is None or self.state.deleted) and self.idle
 
     @asynccontextmanager
     async def lock_ids(self) -> AsyncIterator[None]:
-        """Held while ids are looked up and what follows from that is decided.
+        """Hold the lock while ids are looked up and the append is decided.
 
-        The entry stays while someone waits for this: a second one would have a lock of its own.
+        The entry stays while anyone waits for the lock: a second entry would have a second lock.
         """
         if self._id_lock is None:
             self._id_lock = asyncio.Lock()
@@ -189,37 +189,37 @@ class Entry(Pinned):
                 yield
 
     def require_view(self) -> View:
-        """The committed stream, if it is there for everyone."""
+        """The committed stream, if it is visible to everyone."""
         view = self.view
         if view is None or view.soft_deleted:
             raise self.missing()
         return view
 
     def missing(self) -> StreamError:
-        """Why nobody may see a stream here: deleted while forks still read it, or not there."""
+        """Why no stream is visible here: deleted while forks still read it, or never there."""
         gone = self.view is not None and self.view.soft_deleted
         return StreamGone(self.path) if gone else StreamNotFound(self.path)
 
     def shown(self, stream_id: int) -> View | None:
-        """The committed stream, if it is there for everyone and still the one with that id."""
+        """The committed stream, if it is visible to everyone and still has that id."""
         view = self.view
         if view is None or view.soft_deleted or view.config.id != stream_id:
             return None
         return view
 
     def shows(self, view: View | None) -> bool:
-        """Whether a view is the current one, of the stream that decisions are made on now."""
+        """Whether a view is the current one, of the stream that decisions are now made on."""
         state = self.state if self.state is not None and not self.state.deleted else None
         config = state.config if state is not None else None
         return self.view is view and (view.config if view is not None else None) is config
 
     def install(self, loaded: LoadedStream | None) -> None:
-        """Start from what the engine holds. Readers that were here before are told of changes."""
+        """Start from what the engine holds. Existing readers are notified of changes."""
         before = self.view
         self.loaded = True
         self.state = state = loaded.state if loaded else None
         if state is not None and before is not None and state.config == before.config:
-            # Readers know the stream by this object: it is the same stream as before.
+            # Readers identify the stream by this object, and it is the same stream as before.
             state.config = before.config
         self.producers_complete = loaded.producers_complete if loaded else True
         self.shard = loaded.shard if loaded else 0
@@ -236,14 +236,14 @@ class Entry(Pinned):
             self.notify(Event.CHANGED)
 
     def forget_state(self) -> None:
-        """A commit failed: what was decided since is void, the engine knows what holds."""
+        """A commit failed: drop everything decided since; the engine has the truth."""
         self.loaded = False
         self.state = None
         self.fresh_ids.clear()
         self.in_flight.clear()
 
     async def load(self, fetch: Callable[[str], Awaitable[LoadedStream | None]]) -> None:
-        """Load from the engine; everyone who asks meanwhile waits for the same answer."""
+        """Load from the engine; concurrent callers wait for the same answer."""
         while not self.loaded:
             if self._loading is not None:
                 await asyncio.shield(self._loading)
@@ -260,13 +260,13 @@ class Entry(Pinned):
         if isinstance(mutation, Created):
             self.state = StreamState.created(mutation.config)
             self.producers_complete = True
-            # What is on its way to the previous stream at this path does not concern this one.
+            # Uncommitted appends to the previous stream at this path do not concern this one.
             self.fresh_ids.clear()
             self.in_flight.clear()
             return
         if isinstance(mutation, Undeleted):
             self.state = mutation.state.undeleted(mutation.at_ms)
-            # Those that it does not know are asked for.
+            # Unknown producers are looked up.
             self.producers_complete = False
             self.fresh_ids.clear()
             self.in_flight.clear()
@@ -283,7 +283,7 @@ class Entry(Pinned):
             self.fresh_ids.update(message_id for message_id, _ in mutation.ids)
 
     def publish(self, mutation: Mutation, limits: Limits) -> Event | None:
-        """Let readers see a mutation that is now committed."""
+        """Show readers a mutation that is now committed."""
         if changed := producers_of(mutation):
             self._producers_stored(mutation, changed, limits.producers_preloaded_max)
         match mutation:
@@ -318,7 +318,7 @@ class Entry(Pinned):
         return None
 
     def _producers_stored(self, mutation: Mutation, changed: Sequence[str], most: int) -> None:
-        """The engine knows of these changes now. Of what it knows, not all has to be in memory."""
+        """The engine has these changes now, so some of the producers can be dropped from memory."""
         state, in_flight = self.state, self.in_flight
         if state is None or isinstance(mutation, Created) or state.config.id != mutation.stream_id:
             return
@@ -330,7 +330,7 @@ class Entry(Pinned):
                 in_flight[producer_id] = left
             else:
                 in_flight.pop(producer_id, None)
-        # Not one at a time: whoever is at work is looked up again by and by.
+        # Not one at a time: active producers that were dropped are looked up when they next write.
         if len(state.producers) > 2 * most + len(in_flight):
             recent = islice(reversed([*state.producers.items()]), most)
             kept = dict(recent) | {i: state.producers[i] for i in in_flight if i in state.producers}
@@ -338,13 +338,13 @@ class Entry(Pinned):
             self.producers_complete = False
 
     def renew_state(self) -> StreamState:
-        """Let those who are looking a producer up look again: they go by the object."""
+        """Replace the state object, so that pending producer look-ups notice and start over."""
         assert self.state is not None
         self.state = copy(self.state)
         return self.state
 
     def notify(self, event: Event) -> None:
-        """Tell all of them, even if one fails."""
+        """Notify all listeners, even if one fails."""
         failure: Exception | None = None
         for listener in tuple(self.listeners):
             try:
@@ -356,7 +356,7 @@ class Entry(Pinned):
 
 
 def producers_of(mutation: Mutation) -> Sequence[str]:
-    """The producers that a mutation changes something of."""
+    """The producers that a mutation changes."""
     if isinstance(mutation, STAMPED):
         return () if mutation.producer is None else (mutation.producer.id,)
     return mutation.ids if isinstance(mutation, ProducersForgotten) else ()

@@ -1,8 +1,8 @@
 """Cutting a stream into ranges, so that several readers can share the work.
 
-A range begins and ends between two appends and is about as large as asked for. What lies in a file
-of history is cut at the file's own borders too, so that whoever can reach the file may read it
-there.
+A range begins and ends between two appends and is about as large as asked for. History is also cut
+at the boundaries of its segment files, so that a reader with access to a file can read the range
+from it.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ async def plan_ranges(
     *,
     by_file: bool = True,
 ) -> tuple[Committed, list[Range]]:
-    """Cut what lies between two offsets, and say how far the stream was when it was cut.
+    """Divide the stream between two offsets, and say how far the stream was at that moment.
 
-    Where files begin and end changes as history is sealed: to get the same cut again and again, ask
-    for one that does not go `by_file`.
+    File boundaries change as history is sealed: for ranges that are the same every time, pass
+    `by_file=False`.
     """
     committed = log.view(entry).now
     view, position, end = await log.bounds(entry, offset, until)
@@ -55,7 +55,7 @@ async def plan_ranges(
 
 
 class _Planner:
-    """Runs on a thread: every step asks the engine."""
+    """Runs on a thread, because every step queries the engine."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class _Planner:
     def _cut(self, span: Span) -> Iterator[tuple[Span, SealedExtent | None]]:
         position = span.start
         parts = self._engine.appends.sealed_extents(span) if self._by_file else []
-        # Cut into more ranges than that, files are of no use to anyone.
+        # With more ranges than that, the files are of no use to anyone.
         for part in parts if len(parts) <= RANGES_MAX else ():
             if position < part.start:
                 yield from self._cut_evenly(span._replace(start=position, end=part.start), None)
@@ -115,7 +115,7 @@ class _Planner:
     def _outline_at(self, run: int, position: int) -> Outline:
         append = self._engine.appends.outline_at(run, position)
         if append is None:
-            # The stream was deleted or has let go of its past meanwhile.
+            # The stream was deleted or trimmed meanwhile.
             raise UnknownOffset(self._lineage.token_at(position))
         return append
 

@@ -1,4 +1,4 @@
-"""The reading part of the log: what is committed, chunk by chunk."""
+"""Reading: what is committed, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FETCHES_MAX: Final = 200
 
 
 class ReadingLog:
-    """Everything that only looks, and the notes of having looked that a TTL needs."""
+    """Everything that only reads, and records accesses for streams with a TTL."""
 
     engine: Engine
     limits: Limits
@@ -51,9 +51,9 @@ class ReadingLog:
         self._threads = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="headwater-read")
 
     async def in_thread(self, work: Callable[..., R], *arguments: object) -> R:
-        """Ask the engine something without holding up the loop.
+        """Query the engine without blocking the loop.
 
-        What has to come from object storage first is waited for elsewhere.
+        Data in object storage is fetched first, without holding one of these threads.
         """
         loop = asyncio.get_running_loop()
         for _ in range(_FETCHES_MAX):
@@ -72,14 +72,14 @@ class ReadingLog:
         return self._registry.hot_bytes
 
     def ready(self, path: str) -> Entry | None:
-        """The stream's entry if it is in memory; without it, use `entry`."""
+        """The stream's entry if it is in memory; otherwise use `entry`."""
         return self._registry.ready(path)
 
     async def entry(self, path: str) -> Entry:
         return await self._registry.get(path)
 
     def touch(self, entry: Entry, now_ms: int) -> None:
-        """Note an access, which starts the stream's time to live again."""
+        """Record an access, which restarts the stream's time to live."""
         state = entry.state
         if state is None or state.config.lifetime.ttl_s is None:
             return
@@ -89,7 +89,7 @@ class ReadingLog:
         state.touched_at_ms = max(state.touched_at_ms, now_ms)
         due = decisions.decide_touch(state, now_ms)
         if due is not None:
-            # If the queue is full the access still counts; its note is written with the next one.
+            # If the queue is full the access still counts; it is stored with the next one.
             with suppress(StreamError):
                 self.writer.submit([(entry, due)], None)
 
@@ -105,7 +105,7 @@ class ReadingLog:
         return view
 
     async def read(self, path: str, offset: Anchor | Offset) -> Chunk:
-        """One chunk from an offset on."""
+        """One chunk, starting at an offset."""
         entry = self._registry.ready(path) or await self._registry.get(path)
         chunk = self.read_hot(entry, offset)
         return chunk if chunk is not None else await self.read_cold(entry, offset)
@@ -113,7 +113,7 @@ class ReadingLog:
     def read_hot(
         self, entry: Entry, offset: Anchor | Offset, until: Offset | None = None
     ) -> Chunk | None:
-        """One chunk without waiting, or None when it has to come from the engine."""
+        """One chunk without waiting, or None if it has to come from the engine."""
         view = self.view(entry)
         near = locate(view.config, offset, view.tail)
         self.touch(entry, self.clock())
@@ -153,7 +153,7 @@ class ReadingLog:
     async def read_pieces(
         self, entry: Entry, offset: Anchor | Offset, until: Offset | None = None
     ) -> Chunk:
-        """The same chunk, for callers that can send parts of files without reading them."""
+        """The same chunk, for callers that can send file ranges without reading them."""
         view, position, found = await self._ask(entry, offset, until, read_pieces)
         pieces, is_history = found
         return make_chunk(view, position, [], pieces, is_history=is_history)
@@ -161,7 +161,7 @@ class ReadingLog:
     async def read_frames(
         self, entry: Entry, offset: Anchor | Offset, until: Offset | None, max_bytes: int
     ) -> tuple[View, int, list[Frame]]:
-        """Appends with all that is known of them, and where they begin."""
+        """Appends with everything known about them, and the position where they begin."""
         return await self._ask(entry, offset, until, read_frames, max_bytes)
 
     async def _ask(
@@ -172,7 +172,7 @@ class ReadingLog:
         read: Callable[[Engine, list[Span], int], R],
         max_bytes: int | None = None,
     ) -> tuple[View, int, R]:
-        """Read from an offset on. Only if no append begins there, find the one that holds it."""
+        """Read from an offset. Only if no append begins there, find the one that contains it."""
         max_bytes = max_bytes or self.limits.chunk_bytes_max
         view, position, end = await self._bounds(entry, offset, until)
         lineage = view.config.lineage
@@ -180,7 +180,7 @@ class ReadingLog:
             spans = lineage.spans(position, end)
             return view, position, await self.in_thread(read, self.engine, spans, max_bytes)
         except UnknownOffset:
-            # Data of a stream that was deleted meanwhile may be gone: say that, if it is so.
+            # The data of a stream deleted meanwhile may be gone: if so, report that.
             self.view(entry)
             start = await self.boundary(view, position)
             if start == position:
@@ -191,14 +191,14 @@ class ReadingLog:
     async def bounds(
         self, entry: Entry, offset: Anchor | Offset, until: Offset | None
     ) -> tuple[View, int, int]:
-        """The boundaries that a read lies between."""
+        """The append boundaries of a read."""
         view, position, end = await self._bounds(entry, offset, until)
         return view, await self.boundary(view, position), end
 
     async def _bounds(
         self, entry: Entry, offset: Anchor | Offset, until: Offset | None
     ) -> tuple[View, int, int]:
-        """The same, but the first one may still lie inside an append."""
+        """The same, but the first may still lie inside an append."""
         view = self.view(entry)
         position = locate(view.config, offset, view.tail)
         if until is None:
@@ -207,7 +207,7 @@ class ReadingLog:
         return view, min(position, end), end
 
     async def boundary(self, view: View, position: int) -> int:
-        """A position, or where the append begins that it lies inside of."""
+        """The position itself, or the start of the append that contains it."""
         if position == view.config.kept_from:
             return position
         start = view.hot.boundary(position)

@@ -1,14 +1,13 @@
-"""Reads of streams that another node owns, as far as they can be answered here.
+"""Reads of another node's streams, as far as they can be answered here.
 
-History in object storage is within reach of every node and never changes. What changes is whether
-it may still be read: its stream can be deleted, replaced, hidden or trimmed. So every read looks at
-the stream's row. Its owner commits before it tells anybody, so nothing that was acknowledged before
-is missed.
+History in object storage is accessible to every node and never changes. What changes is whether it
+may still be read: its stream can be deleted, replaced, hidden or trimmed. So every read checks the
+stream's row. The owner commits before it acknowledges, so no acknowledged change is missed.
 
-But the database knows of a change a moment before the owner shows it. Whoever has read here and
-reads there next must not go back in time. So what an unseen change could have moved is left to the
-owner: the end of a stream, unless it was seen to be closed a while ago, and the beginning of one
-that was trimmed. So is a stream whose life ends by itself, because the owner keeps that time.
+But the database has a change a moment before the owner shows it, and a client that reads here first
+and at the owner next must not go back in time. So anything that an unseen change could have moved
+is left to the owner: the end of a stream, unless it was seen closed a while ago, and the beginning
+of a trimmed one. So is a stream that expires by itself, because the owner keeps that time.
 """
 
 from __future__ import annotations
@@ -36,15 +35,16 @@ class SealedReads:
     def __init__(self, log: ReadingLog, settled_s: float) -> None:
         self._log = log
         self._settled_s = settled_s
-        """After so long an owner shows what it has committed, or nothing at all."""
+        """After this long an owner shows what it has committed, or nothing at all."""
         self._unsealed: dict[str, tuple[int, float]] = {}
-        """From which position on a stream has nothing for us, and until when that counts: whoever
-        follows a stream need not ask the database first each time."""
+        """From which position on a stream has nothing for us, and until when that is assumed, so
+        that followers of a stream need not query the database first each time.
+        """
         self._closed: dict[int, float] = {}
-        """When streams were first seen to be closed, by id."""
+        """When each stream was first seen closed, by id."""
 
     def may_have(self, path: str, offset: Anchor | Offset) -> bool:
-        """Whether it is worth asking."""
+        """Whether it is worth trying."""
         position, until_s = self._unsealed.get(path, (0, 0.0))
         return _position(offset) < position or monotonic() >= until_s
 
@@ -55,7 +55,7 @@ class SealedReads:
             most = log.limits.chunk_bytes_max
             chunk = await log.in_thread(_read, log.engine, path, offset, most)
         except StreamError:
-            # The owner says what is wrong with this one, or knows better.
+            # Leave it to the owner: it knows the reason, or newer data.
             return None
         if chunk is None or (chunk.up_to_date and not self._is_settled(chunk)):
             _note(self._unsealed, path, (_position(offset), monotonic() + _LOOK_AGAIN_S))
@@ -72,7 +72,7 @@ class SealedReads:
 
 
 def _read(engine: Engine, path: str, offset: Anchor | Offset, max_bytes: int) -> Chunk | None:
-    """On a thread. Of what was read before, only the row is asked for."""
+    """Runs on a thread. If the data was read before, only the row is queried."""
     state = engine.streams.look(path)
     if state is None or state.soft_deleted or not state.config.lifetime.is_forever:
         return None

@@ -1,4 +1,4 @@
-"""The seeking part of the log: where in a stream something is, by number, time or size."""
+"""Seeking: finding a place in a stream by number, time or size."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SeekingLog(ReadingLog):
     async def find_last(
         self, path: str, count: int, until: Anchor | Offset = Anchor.TAIL
     ) -> tuple[Offset, int]:
-        """Where the last messages before an offset begin, and how many to skip there."""
+        """Where the last messages before an offset begin: an offset, and how many to skip there."""
         entry = await self._registry.get(path)
         view = self.view(entry)
         end = await self.boundary(view, locate(view.config, until, view.tail))
@@ -38,18 +38,18 @@ class SeekingLog(ReadingLog):
         return view.config.lineage.offset_at(start), skip
 
     async def find_number(self, path: str, number: int) -> tuple[Offset, int]:
-        """Where a message is by its number: an offset, and how many messages to skip after it."""
+        """Where the message with a number is: an offset, and how many messages to skip after it."""
         view = self.view(await self._registry.get(path))
         start, skip = await self.find_message(view, number)
         return view.config.lineage.offset_at(start), skip
 
     async def find_message(self, view: View, number: int) -> tuple[int, int]:
-        """Where a message is: the position of its append, and its place in that."""
+        """Where a message is: the position of its append, and its index in that."""
         if number >= view.messages:
             return view.tail, 0
         found = await self._seek(view, "first_message", number)
         if found is None:
-            # It is no longer kept; the first that is comes instead.
+            # It is no longer kept; return the first one that is.
             return view.config.kept_from, 0
         append, _ = found
         return append.start, number - append.first_message
@@ -57,10 +57,10 @@ class SeekingLog(ReadingLog):
     async def reach(
         self, path: str, offset: Anchor | Offset, messages: int | None, size_bytes: int | None
     ) -> Reach:
-        """How far a read from an offset gets with so many messages and bytes.
+        """How far a read from an offset gets within a number of messages and bytes.
 
-        It ends between two appends and takes in at least one, or nobody would ever get past an
-        append that is larger than that.
+        It ends between two appends and includes at least one, or nobody could ever get past an
+        append larger than the limit.
         """
         entry = await self._registry.get(path)
         view = self.view(entry)
@@ -89,7 +89,7 @@ class SeekingLog(ReadingLog):
         )
 
     async def find_time(self, path: str, at_ms: int) -> Offset:
-        """The offset after which nothing is older than a moment."""
+        """The offset after which nothing is older than a time."""
         entry = await self._registry.get(path)
         view = self.view(entry)
         return view.config.lineage.offset_at(await self.position_at_time(view, at_ms))
@@ -110,7 +110,7 @@ class SeekingLog(ReadingLog):
         return append.first_message
 
     async def first_kept_message(self, entry: Entry) -> int:
-        """The number of the first message that is kept."""
+        """The number of the first kept message."""
         view = self.view(entry)
         if view.config.kept_from == view.tail:
             return view.messages

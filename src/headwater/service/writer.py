@@ -1,26 +1,25 @@
 """The writer: one commit for everything that is waiting, over all streams.
 
-Decisions are made on the event loop, one after the other, against states that run ahead of the
+Decisions are made on the event loop, one after the other, against states that are ahead of the
 disk. Their mutations gather in a batch. A thread commits one batch at a time as one engine
 transaction while the next one gathers: the slower the disk, the larger the batches, without a
-timer. (A `linger_ms` may be set to wait for company even when the disk is free.) What nobody waits
-for starts no commit by itself: it goes with the next one, or after a moment.
+timer. (`linger_ms` makes it wait for more even when the disk is free.) Mutations that nobody waits
+for do not start a commit: they go with the next one, or after a short delay.
 
-Handing a batch to the thread and back takes about as long as a quick commit. Whoever is alone here
-and writes one thing after the other is spared that: the loop commits by itself, as long as commits
-are quick. It could hold up nobody else.
+Handing a batch to the thread and back takes about as long as a quick commit. If only one client is
+connected and writes one thing after another, the loop commits by itself, as long as commits are
+quick. That holds up nobody else.
 
 Only after the commit is anything visible or answered: tails are published, readers wake, requests
-get their replies. That holds for replies that changed nothing too. "You sent that before" or "the
-stream is closed" may rest on something that is still on its way to the disk, so such an answer
-waits for it.
+get their replies. That includes replies that changed nothing: "you sent that before" or "the stream
+is closed" may depend on something not yet on disk, so such a reply waits for it.
 
-An exception is what a stream with relaxed durability takes: it is answered at once, and committed
-as if somebody waited for it; see `headwater.core.durability`.
+The exception is a stream with relaxed durability: its appends are answered at once, and committed
+as if somebody waited for them; see `headwater.core.durability`.
 
 When a commit fails, everything in the batch fails, and so does everything gathered meanwhile,
-because it was decided on top of it. The states concerned are dropped and reloaded from the
-engine. Nothing of it was ever visible.
+because it was decided on top of it. The states concerned are dropped and reloaded from the engine.
+No reader has seen any of it.
 """
 
 from __future__ import annotations
@@ -54,35 +53,35 @@ R = TypeVar("R")
 
 
 class Owner(Protocol):
-    """Whose state a mutation changes: a stream's entry, a group, a subscription.
+    """What a mutation changes: a stream's entry, a group, a subscription.
 
-    Whoever inherits from this says only what it does differently from nothing.
+    The defaults do nothing; subclasses override what they need.
     """
 
     pending: object | None = None
-    """The last batch with something of its own in it, until that is committed."""
+    """The last batch with a mutation of this owner, until it is committed."""
 
     def apply(self, mutation: Any) -> None:
-        """Let the state that decisions build on run ahead."""
+        """Advance the state that decisions build on."""
         return
 
     def publish(self, mutation: Any, limits: Limits) -> Event | None:
-        """The mutation is committed: let readers see it."""
+        """The mutation is committed: show it to readers."""
         return None
 
     def notify(self, event: Event) -> None:
-        """Tell those who listen."""
+        """Notify listeners."""
         return
 
     def forget_state(self) -> None:
-        """A commit failed: what was decided since is void."""
+        """A commit failed: drop everything decided since."""
         return
 
 
 Effect = tuple[Owner, AnyMutation]
 Waiter = tuple[Reply[Any], Any]
 
-# What a queued mutation costs in addition to its body, so a flood of tiny ones is bounded too.
+# The cost of a queued mutation on top of its body, so that a flood of tiny ones is bounded too.
 _MUTATION_BYTES: Final = 512
 _DEFERRED_MAX_S: Final = 0.01
 QUICK_S: Final = 0.0005
@@ -92,7 +91,7 @@ log = structlog.get_logger()
 
 
 class CommitFigures:
-    """What the writer has done since the start, for those who watch it."""
+    """What the writer has done since the start, for monitoring."""
 
     __slots__ = ("appended_bytes", "appends", "batch_requests", "messages", "seconds")
 
@@ -105,7 +104,7 @@ class CommitFigures:
 
 
 class Commit(NamedTuple):
-    """A commit that is over."""
+    """A finished commit."""
 
     requests: int
     size_bytes: int
@@ -114,7 +113,7 @@ class Commit(NamedTuple):
 
 
 class Batch:
-    """What will be committed together, and who waits for it."""
+    """Mutations to commit together, and the replies that wait for them."""
 
     __slots__ = ("acknowledged", "effects", "size_bytes", "waiters")
 
@@ -146,35 +145,35 @@ class Writer:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
-        # Called with what was committed, after it is visible, and with what could not be.
+        # Called with what was committed, once it is visible, and with what could not be committed.
         self.observers: list[Callable[[Sequence[Effect]], None]] = []
         self.failure_observers: list[Callable[[Sequence[Effect]], None]] = []
         self.failures = 0
         self.watch = Watch("listeners")
         self.full = False
-        """Nothing that grows can be stored."""
+        """Whether the disk is full: nothing that takes space can be stored."""
         self.figures = CommitFigures()
         self.admit: Callable[[Sequence[Effect]], None] | None = None
-        """Asked before anything is queued; raises the reason why not."""
+        """Called before anything is queued; raises to refuse it."""
         self.on_commit: Callable[[Commit], None] | None = None
-        """Told of every commit, for tracing."""
+        """Called after every commit, for tracing."""
         self.is_alone: Callable[[], bool] | None = None
-        """Whether no more than one client is there; asked if the engine commits on this machine."""
+        """Whether at most one client is connected; used if the engine commits on this machine."""
         self._quick_commits = 0
-        """How many in a row, of one request at most each."""
+        """How many quick commits in a row, of at most one request each."""
         self.queued_bytes = 0
         self.thread = CommitThread()
 
     # ── Taking work ──────────────────────────────────────────────────────────────────────────
 
     def submit(self, effects: Sequence[Effect], reply: R, body_bytes: int = 0) -> Reply[R]:
-        """Queue decided mutations; the reply comes when they are committed."""
+        """Queue decided mutations; the reply is settled when they are committed."""
         batch = self._gather(effects, body_bytes)
         self._plan_flush()
         return self._wait_for(batch, reply)
 
     def submit_relaxed(self, effects: Sequence[Effect], reply: R, body_bytes: int = 0) -> Reply[R]:
-        """Queue decided mutations like `submit`, but have the reply at once."""
+        """Queue decided mutations like `submit`, but settle the reply at once."""
         self._gather(effects, body_bytes).acknowledged += 1
         self._plan_flush()
         return Reply(reply)
@@ -192,7 +191,7 @@ class Writer:
             if self.full:
                 raise StorageFull
         size = _MUTATION_BYTES * len(effects) + body_bytes
-        # Into an empty queue goes anything: a body may be as large as the queue by itself.
+        # An empty queue takes anything: a single body may be as large as the queue.
         if self.queued_bytes and self.queued_bytes + size > self._limits.queue_bytes_max:
             raise TooBusy
         if self.admit is not None:
@@ -207,14 +206,14 @@ class Writer:
         return batch
 
     def reply_after(self, owner: Owner, reply: R) -> Reply[R]:
-        """Answer without a change, but not before what the answer rests on is committed."""
+        """Answer without a change, but only after what the answer depends on is committed."""
         if isinstance(owner.pending, Batch):
             self._plan_flush()
             return self._wait_for(owner.pending, reply)
         return Reply(reply)
 
     def reply_after_all(self, reply: R) -> Reply[R]:
-        """Answer without a change, but not before everything that is queued now is committed."""
+        """Answer without a change, but only after everything queued now is committed."""
         gathering = self._gathering
         batch = gathering if gathering.waiters or gathering.effects else self._committing
         if batch is not None:
@@ -223,7 +222,7 @@ class Writer:
         return Reply(reply)
 
     def fail_after(self, owner: Owner, error: StreamError) -> Reply[Any]:
-        """Refuse, but not before what the refusal rests on is committed."""
+        """Refuse, but only after what the refusal depends on is committed."""
         return self.reply_after(owner, error)
 
     def _wait_for(self, batch: Batch, outcome: R) -> Reply[R]:
@@ -244,7 +243,7 @@ class Writer:
         if self._linger_s:
             self._loop.call_later(self._linger_s, self._flush)
         else:
-            # Not at once: whatever else this turn of the loop brings goes into the same commit.
+            # Not at once: whatever else this turn of the loop brings joins the same commit.
             self._loop.call_soon(self._flush)
 
     def _plan_deferred(self) -> None:
@@ -271,7 +270,7 @@ class Writer:
         )
 
     def _commit(self, batch: Batch) -> tuple[Exception | None, float]:
-        """What went wrong, if anything, and how long it took."""
+        """The error, if any, and how long the commit took."""
         error: Exception | None = None
         began = perf_counter()
         try:
@@ -281,9 +280,9 @@ class Writer:
         return error, perf_counter() - began
 
     def _commit_and_tell(self, batch: Batch) -> None:
-        """On the commit thread."""
+        """Runs on the commit thread."""
         error, took_s = self._commit(batch)
-        # Without a loop the process is going down, and nobody is left to tell.
+        # Without a loop the process is shutting down, and nobody is left to notify.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._finish, batch, error, took_s)
 
@@ -336,7 +335,7 @@ class Writer:
             self._release_hot()
 
     def _tell(self, listener: Callable[[Any], None], news: Any) -> None:
-        """What is wrong with one who is told must not keep others from being told, or answered."""
+        """Call a listener. Its failure must not keep others from being called or answered."""
         try:
             listener(news)
         except Exception as error:
@@ -359,14 +358,14 @@ class Writer:
         for failed in (batch, gathered):
             for observer in self.failure_observers:
                 self._tell(observer, failed.effects)
-        # Not before all of that is forgotten: whoever is told may try again at once.
+        # Only after all of that is dropped: a notified client may retry at once.
         refusal = StorageFull if full else StorageUnavailable
         for reply, _ in batch.waiters:
             reply.settle(OutcomeUnknown() if isinstance(error, OutcomeUnknown) else refusal())
-        # This was never sent, so it is certain that nothing of it is stored.
+        # These were never sent to the engine, so it is certain that none is stored.
         for reply, _ in gathered.waiters:
             reply.settle(refusal())
-        # Last, because the log may be on the disk that is full.
+        # Last, because the log may be on the full disk.
         with suppress(OSError, ValueError):
             log.error(
                 "commit_failed",
@@ -375,14 +374,14 @@ class Writer:
                 acknowledged=batch.acknowledged + gathered.acknowledged,
             )
 
-    # ── Other work of the commit thread, and the end ─────────────────────────────────────────
+    # ── Other work of the commit thread, and shutdown ────────────────────────────────────────
 
     async def run(self, work: Callable[[], R]) -> R:
-        """Do something between two commits, on the thread that owns the write connection."""
+        """Run something between two commits, on the thread that owns the write connection."""
         return await self.thread.run(work)
 
     async def drain(self) -> None:
-        """Take nothing more, and finish what was taken."""
+        """Accept nothing more, and finish what was accepted."""
         self._closed = True
         await self._idle.wait()
         await self.thread.stop()
