@@ -1,4 +1,4 @@
-"""Streams: what there are, and in what state."""
+"""Streams: which ones exist, and in what state."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from headwater.core.subscriptions.state import StreamTail
 class LoadedStream:
     state: StreamState
     producers_complete: bool
-    """False when the stream has more producers than were loaded with it."""
+    """False if the stream has more producers than were loaded with it."""
     shard: int = field(default=0, compare=False)
-    """Where a shared engine has it."""
+    """Its shard, in a shared engine."""
 
 
 class Summarized(Protocol):
-    """A stream's state, or the committed side of it."""
+    """A stream's state, or its committed side."""
 
     config: StreamConfig
     tail: int
@@ -31,7 +31,7 @@ class Summarized(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamSummary:
-    """A line of a listing."""
+    """One line of a listing."""
 
     path: str
     content_type: str
@@ -87,59 +87,60 @@ class IdleProducer(NamedTuple):
 
 
 class Streams(Protocol):
-    """What streams there are, and in what state."""
+    """Which streams exist, and in what state."""
 
     def next_id(self) -> int:
-        """The smallest id that was never given out."""
+        """The smallest id never given out."""
 
     def load(self, path: str) -> LoadedStream | None:
-        """The stream at a path, soft-deleted ones included.
+        """The stream at a path, including soft-deleted ones.
 
-        Raises OwnedElsewhere if another node owns it, as everything does that loads a stream."""
+        Raises OwnedElsewhere if another node owns it, like everything that loads a stream.
+        """
 
     def look(self, path: str) -> StreamState | None:
-        """The stream at a path as it is stored now, whoever owns it, without its producers."""
+        """The stored stream at a path, whichever node owns it, without its producers."""
 
     def load_id(self, stream_id: int) -> LoadedStream | None:
         """A stream by id."""
 
     def load_deleted(self, path: str) -> LoadedStream | None:
-        """Of the deleted streams that are kept, the last one that was at a path."""
+        """The most recent of the kept deleted streams at a path."""
 
     def deleted(self, prefix: str, after: str, limit: int) -> list[DeletedStream]:
-        """Those whose path is free, chosen as in `summaries`."""
+        """Those whose path is free, selected as in `summaries`."""
 
     def purgeable(self, now_ms: int, limit: int) -> list[tuple[int, str]]:
-        """Deleted streams that need not be kept any more, by id and path."""
+        """Deleted streams that need not be kept any longer, by id and path."""
 
     def kept_beyond(self, most: int, limit: int) -> list[tuple[int, str]]:
-        """Deleted streams that are kept although there are so many younger ones."""
+        """Deleted streams that are kept although there are `most` younger ones."""
 
     def path_of(self, stream_id: int) -> str | None:
-        """The path of a stream, soft-deleted ones included."""
+        """The path of a stream, including soft-deleted ones."""
 
     def producer(self, stream_id: int, producer_id: str) -> ProducerState | None: ...
 
     def idle_producers(self, before_ms: int, limit: int) -> list[IdleProducer]:
-        """Producers of streams that were last used before a moment, the longest idle first."""
+        """Producers last used before a time, the longest idle first, with their streams."""
 
     def idle_producers_of(self, stream_id: int, before_ms: int, limit: int) -> list[str]:
-        """The same of one stream, by their ids alone."""
+        """The same for one stream, ids only."""
 
     def summaries(self, prefix: str, after: str, limit: int) -> list[StreamSummary]:
         """Streams whose path starts with the prefix and sorts after `after`, in order."""
 
     def tails(self, prefix: str, after: str, limit: int) -> list[StreamTail]:
-        """Where streams end, chosen as in `summaries` but for many at a time."""
+        """Where streams end, selected as in `summaries` but many at a time."""
 
     def expired(self, now_ms: int, limit: int) -> list[str]:
-        """Paths whose time is over as far as the engine knows."""
+        """Paths that have expired as far as the engine knows."""
 
     def next_deadline_ms(self) -> int | None:
-        """When `expired` will next have something to say."""
+        """When `expired` will next return something."""
 
     def trimmable(self, now_ms: int, limit: int) -> list[str]:
-        """Paths of which it is time to look whether they keep more than they have to."""
+        """Paths that are due for a check whether they keep more than they have to."""
 
     def soft_deleted(self, after_id: int, limit: int) -> list[SoftDeletedStream]:
-        """Streams that are there only for their forks, by id, those after one of them."""
+        """Streams kept only for their forks, in order of id, after a given id."""

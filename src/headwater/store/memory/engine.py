@@ -84,7 +84,7 @@ class MemoryEngine:
     def _undelete(self, mutation: Undeleted) -> None:
         kept = self._tables.unkeep(mutation.stream_id)
         assert kept is not None
-        # The mutation's state need not have all producers.
+        # The mutation's state may lack some producers.
         kept.log.state = state = kept.log.state.undeleted(mutation.at_ms)
         self._tables.add(kept.log)
         for producer_id in state.producers:

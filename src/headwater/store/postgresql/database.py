@@ -1,12 +1,12 @@
-"""The database that an engine uses: how to reach it, whether it is ours, and its layout.
+"""The database of an engine: how to reach it, whether it is ours, and its layout.
 
-An address may name several hosts; the one that takes writes is used. Every connection looks once
-whether the database is still the one that the engine was opened with, so that a name that suddenly
-leads elsewhere is an error and never data.
+An address may name several hosts; the one that accepts writes is used. Every connection checks once
+that the database is still the one the engine was opened with, so that a name that suddenly leads
+elsewhere causes an error and not wrong data.
 
 A commit must never be given up while it waits for replicas: PostgreSQL would then report success
-for something that only one machine has. So no time-out applies to it. That a machine has died is
-found out by TCP, on both sides, within about ten seconds.
+for something that only one machine has. So no timeout applies to it. TCP detects a dead machine, on
+both sides, within about ten seconds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DEFAULTS: Final = {
     "tcp_user_timeout": "10000",
     "target_session_attrs": "read-write",
 }
-# Those that this version of PostgreSQL does not know are left out.
+# Settings that this version of PostgreSQL does not know are left out.
 _SESSION: Final = {
     "search_path": SCHEMA,
     "client_encoding": "UTF8",
@@ -61,14 +61,14 @@ Connection = psycopg.Connection[Row]
 
 
 class LostShard(StorageUnavailable):
-    """Another node has taken what this one owned."""
+    """Another node has taken a shard that this one owned."""
 
     def __init__(self) -> None:
         super().__init__("another node has taken over this database; ask that one")
 
 
 class NoStreams(CannotOpen):
-    """The database has no tables of headwater's."""
+    """The database has no Headwater tables."""
 
 
 class Database:
@@ -85,7 +85,7 @@ class Database:
             )
         self._parameters: dict[str, Any] = _DEFAULTS | given
         self.name = f"{_hosts(given)}/{given['dbname']}"
-        """Without user and password, for people to read."""
+        """Without user and password, for display."""
         self.cluster: str | None = None
 
     # ── Connecting ───────────────────────────────────────────────────────────────────────────
@@ -116,7 +116,7 @@ class Database:
                 "SELECT set_config(name, value, false) FROM pg_settings"
                 f" JOIN ({settings}) AS wanted USING (name)"
             )
-            # Less would acknowledge what is on no disk, or on one only.
+            # Less would acknowledge data that is on no disk, or on only one.
             connection.execute(
                 "SELECT set_config('synchronous_commit', 'on', false)"
                 " WHERE current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')"
@@ -129,7 +129,7 @@ class Database:
     # ── Opening ──────────────────────────────────────────────────────────────────────────────
 
     def open(self, *, warn: bool = True) -> None:
-        """See that the database can be used, and bring its layout up to date."""
+        """Check that the database can be used, and bring its layout up to date."""
         try:
             with self._connect() as connection:
                 self._check_encoding(connection)
@@ -142,7 +142,7 @@ class Database:
             raise CannotOpen(f"PostgreSQL at {self.name}: {explained(error)}") from None
 
     def open_existing(self) -> None:
-        """See that the database holds streams in the current layout. Changes nothing."""
+        """Check that the database holds streams in the current layout. Changes nothing."""
         try:
             with self._connect() as connection:
                 layout = self._layout(connection)
@@ -158,7 +158,7 @@ class Database:
             raise CannotOpen(f"PostgreSQL at {self.name}: {explained(error)}") from None
 
     def divide(self, shards: int) -> int:
-        """Have a number of shards, while no node takes part; says how many there were."""
+        """Set the number of shards, while no node takes part; returns how many there were."""
         self.open(warn=False)
         try:
             with self._connect() as connection, connection.transaction():
@@ -207,12 +207,12 @@ class Database:
         if layout == 0:
             connection.execute(f"CREATE SCHEMA {SCHEMA}")
         for migration in MIGRATIONS[layout:]:
-            # Several statements at once can neither be prepared nor have results in binary form.
+            # Several statements at once can neither be prepared nor return binary results.
             psycopg.Cursor(connection).execute(migration.encode(), prepare=False)
         connection.execute("UPDATE cluster SET layout = %s", (LAYOUT,))
 
     def _layout(self, connection: Connection) -> int:
-        """The layout that is there; 0 for none."""
+        """The current layout; 0 for none."""
         exists = f"SELECT count(*) FROM pg_namespace WHERE nspname = '{SCHEMA}'"
         if not _one(connection, exists):
             return 0
@@ -232,7 +232,7 @@ class Database:
 
 
 class KeptConnection:
-    """A connection that is made when it is needed, and again after it was lost."""
+    """A connection that is opened when needed, and reopened after it was lost."""
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ class KeptConnection:
         self._database = database
         self._connection = connection
         self._renewed = renewed
-        """Told before a new one is used."""
+        """Called before a new connection is used."""
 
     def connected(self) -> Connection:
         if self._connection is None:
@@ -258,7 +258,7 @@ class KeptConnection:
 
 
 class _BinaryCursor(psycopg.Cursor[Row]):
-    """Values come in binary form, always."""
+    """Always returns values in binary form."""
 
     def __init__(self, connection: Any, **options: Any) -> None:
         super().__init__(connection, **options)
@@ -268,7 +268,7 @@ class _BinaryCursor(psycopg.Cursor[Row]):
 def _hosts(given: Mapping[str, Any]) -> str:
     hosts = str(given.get("host") or "localhost").split(",")
     ports = str(given.get("port") or "").split(",")
-    # One port counts for all hosts.
+    # A single port applies to all hosts.
     ports = ports * len(hosts) if len(ports) == 1 else ports
     pairs = zip_longest(hosts, ports, fillvalue="")
     return ",".join(f"{host}:{port}" if port else host for host, port in pairs)
@@ -279,7 +279,7 @@ def _one(connection: Connection, sql: str) -> Any:
 
 
 def _warn_of_replication(connection: Connection) -> None:
-    """Acknowledged should mean: on more than one machine. Say so where it does not."""
+    """Acknowledged should mean: on more than one machine. Warn if it does not."""
     if not _one(connection, "SELECT current_setting('synchronous_standby_names')"):
         log.warning(
             "commits_are_not_replicated",
@@ -293,7 +293,7 @@ def _warn_of_replication(connection: Connection) -> None:
         )
 
 
-# ── What went wrong, in words ────────────────────────────────────────────────────────────────
+# ── Error messages ───────────────────────────────────────────────────────────────────────────
 
 _WORDS: Final[list[tuple[type[psycopg.Error], str]]] = [
     (pg.ReadOnlySqlTransaction, "is read-only; it may be a replica, or about to be replaced"),
@@ -322,7 +322,7 @@ def explained(error: psycopg.Error) -> str:
 
 
 def _why_not_connected(said: str) -> str:
-    """What the servers that an address names said, each once; they have no codes for it."""
+    """What the servers of an address said, each message once; there are no error codes for it."""
     reasons = {f"{host}:{port}": reason for host, port, reason in _ATTEMPT.findall(said)}
     if not reasons:
         return f"does not answer ({said.partition(_SEVERAL)[0].strip()})"
@@ -341,13 +341,13 @@ def _why_not_connected(said: str) -> str:
 
 
 def _line(error: BaseException) -> str:
-    """What PostgreSQL said, without the guesses that libpq puts on lines of their own."""
+    """PostgreSQL's message, without the guesses that libpq adds on further lines."""
     lines = [line for line in str(error).splitlines() if not line.startswith("\t")]
     return " ".join(" ".join(lines).split()) or type(error).__name__
 
 
 def translated(error: psycopg.Error) -> Exception:
-    """What a request is told when PostgreSQL refuses."""
+    """The error that a request gets when PostgreSQL refuses."""
     if error.sqlstate == LOST_SHARD:
         return LostShard()
     if isinstance(error, pg.DiskFull):

@@ -1,8 +1,8 @@
-"""The PostgreSQL engine: what core decided, in a database that others replicate.
+"""The PostgreSQL engine: what core decided, in a database that can be replicated.
 
-Commits happen on one connection, one transaction per batch and one statement per table; reads on a
-few others. A third kind shows that this node lives and what others do (`membership`). Nothing is
-kept on this machine but a cache, if there is object storage for older data (`history`).
+Commits use one connection, with one transaction per batch and one statement per table; reads use a
+few others. Another one shows that this node is alive and what others do (`membership`). This
+machine keeps only a cache, if there is object storage for older data (`history`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class PostgresqlEngine:
         cache: Path | None = None,
         step: Step = nothing,
     ) -> None:
-        """With a directory for a cache, older data can move to object storage."""
+        """With a cache directory, older data can move to object storage."""
         self._database = database = Database(url)
         self._ownership = Ownership(lease_ms, address, labels)
         self._cache_lock = prepare_cache(cache) if cache else None
@@ -82,7 +82,7 @@ class PostgresqlEngine:
         self._own = own = (
             f" AND shard IN (SELECT id FROM shards WHERE node_id = {self._ownership.id})"
         )
-        """What belongs to this node, as part of a condition."""
+        """An SQL condition: what belongs to this node."""
         self._collector = Collector()
         query = self._readers.query
         self.history: PostgresqlHistory | None = None
@@ -118,7 +118,7 @@ class PostgresqlEngine:
         return self._keeper
 
     def _join(self) -> Connection:
-        """Take part, and keep the connection that shows it."""
+        """Join the nodes, and keep the connection that shows it."""
         try:
             connection = self._database.connect()
             try:
@@ -138,30 +138,30 @@ class PostgresqlEngine:
         statements = self._statements(mutations)
         if statements:
             if any(isinstance(mutation, Undeleted) for mutation in mutations):
-                # More is needed than was found.
+                # More data is needed now than the collector had found.
                 self._collector.begin_again()
             elif any(isinstance(mutation, RELEASING) for mutation in mutations):
                 self._collector.forget_known()
             try:
                 self._writer.commit(statements)
             except OutcomeUnknown:
-                # It may be there. Whoever seals looks at the rows themselves.
+                # It may be stored. Sealing looks at the rows themselves.
                 self._note(mutations)
                 raise
             self._note(mutations)
 
     def _note(self, mutations: Sequence[AnyMutation]) -> None:
-        """Let history know what is in rows."""
+        """Tell history what is in rows."""
         if self.history is not None:
             ledger = self.history.ledger
             ledger.note(one for one in mutations if isinstance(one, Appended))
-            # How much it has is found when it is due.
+            # How much it has is counted when it is due.
             ledger.survey(
                 (one.stream_id, 0, one.at_ms) for one in mutations if isinstance(one, Undeleted)
             )
 
     def _statements(self, mutations: Sequence[AnyMutation]) -> list[Statement]:
-        """What a batch comes to, table by table."""
+        """The statements of a batch, table by table."""
         placed: dict[str, int] = {}
         tables = StatementTables(
             lambda path: placed[path] if path in placed else self._keeper.home(path),
@@ -187,7 +187,7 @@ class PostgresqlEngine:
         return tables.statements
 
     def has_room(self) -> bool:
-        """Only trying tells."""
+        """Only trying can tell."""
         return True
 
     def reap(self, max_appends: int) -> bool:
@@ -199,7 +199,7 @@ class PostgresqlEngine:
                 releases.note_unused()
                 return more
         except BaseException:
-            # What it had found out may rest on what was just undone.
+            # What it had found may depend on what was just rolled back.
             self._collector.begin_again()
             raise
 
@@ -238,7 +238,7 @@ class PostgresqlEngine:
 
 
 def prepare_cache(directory: Path) -> DirectoryLock:
-    """Hold a directory for this process, and begin with nothing in it. Raises CannotOpen."""
+    """Lock a directory for this process, and empty it. Raises CannotOpen."""
     lock = prepare_directory(directory)
     shutil.rmtree(directory / DIRECTORY_NAME, ignore_errors=True)
     return lock

@@ -1,4 +1,4 @@
-"""Changes to streams in the PostgreSQL database; their appends are written elsewhere, together."""
+"""Changes to streams in the PostgreSQL database; their appends are written separately, in bulk."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WORDS: Final = Words(
     " first_message + messages AS last_message FROM ops WHERE stream_id = s.id"
     " ORDER BY start DESC LIMIT 1) AS last ON true LEFT JOIN LATERAL (SELECT until AS sealed_byte,"
     " first_message + messages AS sealed_message FROM extents WHERE run = s.id"
-    # If there are no rows, the last append is in history. Otherwise nobody looks there.
+    # Without rows, the last append is in history. With rows, this is not evaluated.
     " AND last_byte IS NULL ORDER BY start DESC LIMIT 1) AS sealed ON true",
     last_byte="coalesce(last_byte, sealed_byte)",
     last_message="coalesce(last_message, sealed_message)",
@@ -59,18 +59,18 @@ _STATUS: Final = "status, deleted_at, kept_until"
 class StreamChanges:
     """The changes to streams within one transaction, one statement for each kind.
 
-    Streams that go make room for those that come to the same path; whatever else happens to a
-    stream does not concern any other, so the order between streams does not matter.
+    Removed streams are written first, to make room for new ones at the same path; other changes
+    concern only one stream each, so the order between streams does not matter.
     """
 
     def __init__(self) -> None:
         self._created: dict[int, StreamConfig] = {}
         self._beside: dict[int, int] = {}
-        """Streams that live in the shard of another one."""
+        """Streams that are in the shard of another stream."""
         self._status: dict[int, tuple[int, int | None, int | None]] = {}
-        """Status, since when it is deleted, until when it is kept."""
+        """Status, when it was deleted, and until when it is kept."""
         self._undeleted: dict[int, int] = {}
-        """Streams that came back, and from where on they keep their data."""
+        """Undeleted streams, and the position from which they keep their data."""
         self._closed: dict[int, Row] = {}
         self._settings: dict[int, Row] = {}
         self._kept_from: dict[int, int] = {}
@@ -149,7 +149,7 @@ class StreamChanges:
         return (*rows.created_row(config), *self._status.get(config.id, (LIVE, None, None)))
 
     def _release(self, tables: StatementTables) -> None:
-        """What is not needed any more; see `headwater.store.garbage`."""
+        """Release what is no longer needed; see `headwater.store.garbage`."""
         trimmed = {i: at for i, at in self._kept_from.items() if i not in self._created}
         if trimmed:
             release_trimmed(tables, trimmed)
@@ -158,7 +158,7 @@ class StreamChanges:
             release_soft_deleted(tables, soft_deleted)
         if deleted := [i for i, status in stored if status in (DELETED, KEPT)]:
             release_deleted(tables, deleted)
-        # What it had released before may be forgotten.
+        # Release again: its earlier releases may be gone.
         release(tables, [(i, 0, at) for i, at in self._undeleted.items() if at])
         shrunk = {*self._status, *self._kept_from}
         release_created(tables, [c for i, c in self._created.items() if i in shrunk])

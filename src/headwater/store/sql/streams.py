@@ -22,11 +22,11 @@ from headwater.store.rows import CONFIG_COLUMNS, KEPT, LIVE, STATE_COLUMNS, Next
 
 _CONFIG_WIDTH: Final = len(CONFIG_COLUMNS.split(","))
 _FORKS: Final = "(SELECT count(*) FROM streams f WHERE f.source_id = s.id AND f.status < 2)"
-# The upper bound lets the index on the path stop where the prefix does.
+# The upper bound lets the index on the path stop at the end of the prefix.
 _WITHIN: Final = "path >= ? AND path > ? AND path < ?"
 _LISTED: Final = f"status < 2 AND status = {LIVE} AND {_WITHIN} ORDER BY path LIMIT ?"
 _NEWEST_FIRST: Final = "ORDER BY deleted_at DESC, id DESC LIMIT 1"
-# Of several that were deleted at a path, the last one; none if there is a stream again.
+# If several streams were deleted at a path, the last one; none if a stream is there again.
 _UNDELETABLE: Final = (
     f"status = {KEPT} AND {_WITHIN}"
     f" AND id = (SELECT id FROM streams k WHERE k.status = {KEPT} AND k.path = s.path"
@@ -37,20 +37,20 @@ _UNDELETABLE: Final = (
 
 
 class Words(NamedTuple):
-    """What each database has its own words for."""
+    """The parts of the queries in which databases differ."""
 
     streams: str
-    """The table as `s`, and whatever the next two need."""
+    """The table as `s`, with whatever the next two need."""
     last_byte: str
-    """Where the own run of a stream ends; NULL if nothing was ever appended to it."""
+    """Where a stream's own run ends; NULL if nothing was ever appended to it."""
     last_message: str
-    """How many messages lie before that."""
+    """How many messages come before that."""
     producers: str
-    """Producers as `p` in the order of their last use, with their streams as `s`."""
+    """Producers as `p`, ordered by last use, with their streams as `s`."""
     shard: str = "0"
     """The shard of a stream."""
     own: str = ""
-    """Further condition: that a stream belongs to this node."""
+    """Further condition: the stream belongs to this node."""
 
 
 class Streams:
@@ -93,7 +93,7 @@ class Streams:
             return self._load(f"status = {KEPT} AND path = ? {_NEWEST_FIRST}", path)
         except OwnedElsewhere:
             if self._query("SELECT 1 FROM streams WHERE path = ? AND status < 2", (path,)):
-                # It cannot come back, wherever it is.
+                # Its path is taken, so it cannot come back, whichever node has it.
                 return None
             raise
 
@@ -113,7 +113,7 @@ class Streams:
         state.producer_count = len(producers)
         complete = len(producers) <= self._producers_max
         if not complete:
-            # As many as a stream may have, at most.
+            # At most as many as a stream may have.
             counted = self._query(
                 "SELECT count(*) FROM producers WHERE stream_id = ?", (stream_id,)
             )

@@ -18,7 +18,7 @@ _KEYS: Final = "stream_id, template_id"
 
 
 class TemplateChanges:
-    """The changes to live templates within one transaction: the last one of each counts."""
+    """The changes to live templates within one transaction: the last one of each wins."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[int, str], Row | None] = {}
