@@ -7,11 +7,11 @@ A request comes in over the wire, its route is found, access is checked, and a r
 - `access`: who is calling, and whether they may
 - `resources`: the handlers, a module for each resource
 - `feeds`: live reads: Server-Sent Events, long-polls, several streams over one connection
-- `nodes`: between the nodes of a cluster: passing on, relays, hints, leases
+- `nodes`: between the nodes of a cluster: forwarding, relays, hints, leases
 - `observe`: metrics, figures for charts, the access log, traces
 - `console` and `js`: what browsers load
 
-app           from a request to its route, and to who answers it
+app           from a request to its route and handler
 messages      what passes between the wire and the handlers: requests, responses, event streams
 paths         request targets: from bytes to a path
 queries       the part of a target after the question mark
@@ -19,10 +19,10 @@ headers       names of request headers
 answers       answers that many resources give
 reads         catch-up reads: from a chunk of a stream to a response
 compression   content encodings
-errors        from an error to an answer
+errors        from an error to a response
 error_pages   what each error code means, and what to do
 dialects      error codes of other contracts
-browsers      what web pages may ask for
+browsers      what web pages may request
 cors          what browsers are told about other origins
 quotas        requests that wait until a quota is counted
 """

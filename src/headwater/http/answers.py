@@ -16,7 +16,7 @@ FEED_TYPE: Final = "application/vnd.headwater.feed"
 EVENT_HEADERS: Final[Headers] = [
     ("Content-Type", EVENTS_TYPE),
     ("Cache-Control", "no-cache"),
-    # Proxies that understand this pass events on as they come.
+    # Proxies that understand this pass events on immediately.
     ("X-Accel-Buffering", "no"),
 ]
 # Stored markup must not run scripts, and must not share the origin of the console.
@@ -34,5 +34,5 @@ def json_answer(value: Any, status: int = 200) -> Response:
 
 
 def done() -> Response:
-    """It worked, and there is nothing else to say."""
+    """Success, with nothing to say."""
     return Response(204, [NO_STORE])

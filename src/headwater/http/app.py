@@ -1,4 +1,4 @@
-"""The handler that connections call: it finds the route of a request and who answers it."""
+"""The handler that connections call: it finds the route of a request and the handler for it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class App:
     ) -> None:
         self._gate = gate
         self.elsewhere: Callable[[Request], Deferred | Awaitable[Answer] | None] | None = None
-        """In a cluster: answers what is known to be another node's, once the gate was passed."""
+        """In a cluster: answers requests known to belong to another node, once past the gate."""
         self.documents_root = documents_root
         self._browsers = browsers or Browsers(None, None)
         self._preflight = [*(preflight_headers() if cors else [("Allow", METHODS)]), NO_STORE]
@@ -43,7 +43,7 @@ class App:
             return error_response(error)
 
     def screen(self, request: Request, most: int) -> Response | int:
-        """How much body to read. Bodies of strangers are not read at all."""
+        """How much body to read. Bodies from unknown senders are not read at all."""
         try:
             match = self._match(request)
             if self._gate is not None:
@@ -59,7 +59,7 @@ class App:
         return match
 
     def answer(self, request: Request) -> Reply:
-        """The same, but a refusal is raised."""
+        """The same, but refusals are raised."""
         match = request.match or self._match(request)
         if not request.hops:
             self._browsers.check(request, match)
@@ -99,7 +99,7 @@ class App:
 
 
 def _bound(resource: Resource, resources: Resources) -> dict[str, Handler]:
-    """The handlers of a resource by method; none if this server does not have it."""
+    """The handlers of a resource by method; empty if this server does not have it."""
     found = {method: route.handler(resources) for method, route in resource.routes.items()}
     return {method: handler for method, handler in found.items() if handler is not None}
 

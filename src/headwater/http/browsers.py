@@ -1,4 +1,4 @@
-"""Checks on requests of web pages, before anything else. The rules are in `core.browsers`."""
+"""Checks on requests from web pages, before anything else. The rules are in `core.browsers`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Browsers:
         """None allows all."""
         self._origins = origins
         self._hosts = hosts
-        # Clients send the same few values again and again.
+        # Clients send the same few values over and over.
         self._known_hosts: set[bytes] = set()
 
     def check(self, request: Request, match: Match) -> None:
@@ -50,7 +50,7 @@ class Browsers:
                 raise CrossSite(origin)
         route = match.resource.routes.get(request.method)
         if request.body and route is not None and route.takes_only_json:
-            # No more than what can count: what it is found to be is remembered.
+            # No longer than a valid one can be: the result is cached.
             content_type = (_text(request, CONTENT_TYPE) or "")[:CONTENT_TYPE_CHARS_MAX]
             if not content_types.is_json(content_type):
                 raise JsonRequired
@@ -59,7 +59,7 @@ class Browsers:
 def _changes_something(request: Request, match: Match) -> bool:
     if request.method not in _SAFE:
         return True
-    # A member that messages are pushed to takes them from other members.
+    # A push member takes messages away from other members.
     return match.need(request.method) is Need.READ_OR_GROUP and b"live" in request.query
 
 

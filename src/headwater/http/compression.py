@@ -14,7 +14,7 @@ import zstandard
 from headwater.core.content_types import media_type
 
 MINIMUM_BYTES: Final = 1024
-# Above this, compressing takes long enough to be moved off the event loop.
+# Larger bodies take long enough to compress that it is moved off the event loop.
 INLINE_BYTES_MAX: Final = 8 * 1024
 
 _COMPRESSIBLE: Final = frozenset(
@@ -38,7 +38,7 @@ def _brotli(body: bytes) -> bytes:
     return compressed
 
 
-# In order of preference, when a client likes several equally well.
+# In order of preference, if a client ranks several equally.
 ENCODERS: Final[dict[str, Callable[[bytes], bytes]]] = {
     "zstd": _zstd,
     "br": _brotli,
@@ -55,7 +55,7 @@ def is_compressible(content_type: str) -> bool:
 
 @lru_cache(maxsize=256)
 def choose_encoding(accept_encoding: str) -> str | None:
-    """The encoding that the client ranks highest among those we have."""
+    """The encoding that the client ranks highest among those we support."""
     weights: dict[str, float] = {}
     for item in accept_encoding.lower().split(","):
         name, _, parameters = item.strip().partition(";")

@@ -1,4 +1,4 @@
-"""Cross-origin requests: what browsers are told about them. `browsers` checks the requests."""
+"""Cross-origin requests: the headers for browsers. `browsers` checks the requests."""
 
 from __future__ import annotations
 

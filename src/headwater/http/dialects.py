@@ -1,8 +1,8 @@
 """Error codes of other contracts.
 
-A contract that Headwater serves besides its own may have its own names for why a request is
-refused. The form is the same everywhere. Routes name their dialect, and what they refuse is spelled
-in it when it is sent.
+A contract that Headwater serves besides its own may have its own names for the reasons of a
+refusal. The format is the same everywhere. Routes name their dialect, and their errors are
+translated into it when they are sent.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ _UNAUTHORIZED: Final = Unauthorized.code
 
 class Dialect(msgspec.Struct, frozen=True):
     codes: dict[str, tuple[str, int]] = {}
-    """Our code, and what it is there, with its status."""
+    """From our code to the contract's code and status."""
     by_status: dict[int, str] = {}
-    """What all others with a status are."""
+    """The code for everything else with a status."""
     keyless: dict[str, str] = {}
-    """By method: what a missing key or token is called, if it has its own name."""
+    """By method: the code for a missing key or token, if it has its own."""
 
     def spell(self, code: str, status: int) -> tuple[str, int]:
-        """A code and its status. What the contract has no name for is our own, in its manner."""
+        """A code and its status. Codes that the contract does not name are ours, in its style."""
         there = self.codes.get(code)
         return there or (self.by_status.get(status, code.upper()), status)
 
 
 def spelled(response: Response, request: Request) -> Response:
-    """A refusal as the client of its route knows it."""
+    """A refusal in the dialect of its route."""
     dialect = request.match.resource.dialect if request.match is not None else None
     if dialect is None or not isinstance(response.body, bytes) or not response.code:
         return response

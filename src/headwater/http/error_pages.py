@@ -1,7 +1,7 @@
-"""Pages about errors: when a code is met, and what to do then.
+"""Pages about errors: when a code occurs, and what to do then.
 
 Every refusal names its page in `Link`. The texts are in `error_pages.toml`, which is read when the
-first page is asked for.
+first page is requested.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def link_to(code: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=1)
 def explanations() -> dict[str, dict[str, Explanation]]:
-    """What is known of each code, by contract."""
+    """The explanation of each code, by contract."""
     text = files(__package__).joinpath("error_pages.toml").read_text(encoding="utf-8")
     found: Any = tomllib.loads(text)
     return msgspec.convert(found, dict[str, dict[str, Explanation]])

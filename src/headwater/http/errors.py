@@ -1,4 +1,4 @@
-"""How a refusal looks on the wire: the one place that maps errors to HTTP."""
+"""Refusals on the wire: the one place that maps errors to HTTP."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ STATUS: Final[dict[type[StreamError], int]] = {
     StreamError: 400,
 }
 RETRIED: Final = (429, 503)
-"""Statuses of errors that may be gone a moment later."""
+"""Statuses of errors that may go away by themselves."""
 RETRY_AFTER_S: Final = "1"
 
 
@@ -72,7 +72,7 @@ def error_response(error: StreamError) -> Response:
 
 
 def _refused_publish(error: PublishRefused) -> Response:
-    """The reason, and which publish it was. A missing stream is a conflict here, not a 404."""
+    """The reason, and which publish failed. A missing stream is a conflict here, not a 404."""
     response = error_response(error.reason)
     status = 409 if response.status in (403, 404, 410) else response.status
     about = {"code": error.reason.code, "message": error.message, "index": error.index}

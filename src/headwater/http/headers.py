@@ -1,4 +1,4 @@
-"""Names of request headers: bytes in lower case, which is how the parser hands them over."""
+"""Names of request headers: lower-case bytes, as the parser returns them."""
 
 from __future__ import annotations
 

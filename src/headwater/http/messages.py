@@ -1,7 +1,7 @@
 """What passes between the connection and the handlers.
 
-Handlers know nothing of sockets. They take a `Request` and give back a `Response`, an awaitable
-of one, or an `EventStream` that is fed over time through a `Sink`.
+Handlers know nothing about sockets. They take a `Request` and return a `Response`, an awaitable of
+one, or an `EventStream` that is fed over time through a `Sink`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Headers = list[tuple[str, str]]
 _PROXY_HEADERS: Final = (b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip")
-# Other ids could confuse a log: too long, or with characters that mean something there.
+# Other ids could corrupt a log: too long, or with characters that are special there.
 _SANE_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 _PROCESS: Final = secrets.token_hex(4)
 _numbers: Final = count(1)
@@ -53,52 +53,52 @@ class Request(msgspec.Struct, eq=False):
     """As sent, still percent-encoded."""
     query: bytes
     headers: dict[bytes, bytes]
-    """Names in lower case; of a repeated header, the first value."""
+    """Names in lower case; for a repeated header, the first value."""
     body: bytes = b""
     hops: int = 0
-    """How often other nodes of a cluster have passed it on."""
+    """How often other nodes of a cluster have forwarded it."""
     is_of_node: bool = False
-    """Whether another node of the cluster sent it for itself."""
+    """Whether another node of the cluster sent it on its own behalf."""
     keep_alive: bool = True
     on_disconnect: Callable[[], None] | None = None
     """Set by `wait`: called when the client hangs up."""
     is_abandoned: bool = False
-    """Whether it has: nobody waits for the answer any more."""
+    """Whether the client has hung up: nobody waits for the answer any more."""
     peer: Peer = NOBODY
     caller: Caller | None = None
-    """Who sent it, if the gate asked."""
+    """Who sent it, if the gate checked."""
     charge: Callable[[int], None] | None = None
-    """Called with the size of the answer, if bytes have a rate."""
+    """Called with the size of the answer, if there is a byte rate limit."""
     claim: Claim | None = None
-    """The memory that a large body takes up."""
+    """The memory reserved for a large body."""
     waits: bool = False
     route: str = "other"
-    """Which resource this is for, as a template: for figures, logs and traces."""
+    """The path template of its resource, for figures, logs and traces."""
     began_s: float = 0.0
     """When its turn came, by `time.perf_counter`."""
     match: Match | None = None
     """Its resource, once looked up."""
     head: KnownHead | None = None
-    """What it shares with other requests that have nearly the same head."""
+    """What it shares with requests that have nearly the same head."""
     _id: str | None = None
 
     @property
     def id(self) -> str:
-        """The id of this request in logs: the one that the client sent, or one made here."""
+        """The id of this request in logs: the client's, or one made here."""
         if self._id is None:
             self._id = request_id(self.headers.get(REQUEST_ID))
         return self._id
 
     @property
     def holder(self) -> str:
-        """Who its body and its live read are counted for."""
+        """Whom its body and its live read are counted for."""
         if self.is_of_node:
             return NODES
         return self.peer.address if self.caller is None else self.caller.name
 
     @property
     def is_local(self) -> bool:
-        """Whether it was sent on this machine, and not through a proxy."""
+        """Whether it was sent from this machine, and not through a proxy."""
         if any(name in self.headers for name in _PROXY_HEADERS):
             return False
         try:
@@ -121,7 +121,7 @@ class Request(msgspec.Struct, eq=False):
             self.caller.demand_group(path, group)
 
     def wait(self, on_disconnect: Callable[[], None]) -> None:
-        """Count it as a live read, if there is room; and what to call when the client hangs up."""
+        """Count it as a live read, if there is room; `on_disconnect` is called on hang-up."""
         readers = self.peer.readers
         if readers is not None and not self.waits:
             readers.enter(self.holder, self.peer.address)
@@ -129,13 +129,13 @@ class Request(msgspec.Struct, eq=False):
         self.on_disconnect = on_disconnect
 
     def leave_room(self) -> None:
-        """It waits no longer."""
+        """It no longer waits."""
         if self.waits and self.peer.readers is not None:
             self.waits = False
             self.peer.readers.leave(self.holder)
 
     def release(self) -> None:
-        """Its body is needed no longer."""
+        """Its body is no longer needed."""
         if self.claim is not None:
             self.claim.release()
 
@@ -150,20 +150,20 @@ class Request(msgspec.Struct, eq=False):
             raise InvalidHeader(name.decode(), "must be plain ASCII") from None
 
     def flag(self, name: bytes) -> bool:
-        """Whether a header says `true`. Anything else is as if it were absent."""
+        """Whether a header is `true`. Any other value counts as absent."""
         value = self.headers.get(name)
         return value is not None and value.strip().lower() == b"true"
 
 
 def request_id(given: bytes | None) -> str:
-    """The id that the client gave, if a log can take it, or a new one: unique enough and cheap."""
+    """The client's id, if it is safe to log, or a new one: unique enough and cheap."""
     if given is not None and _SANE_ID.fullmatch(given):
         return given.decode("ascii")
     return f"{_PROCESS}-{next(_numbers):x}"
 
 
 class FileBody:
-    """A body of which some or all is in files, for the kernel to send."""
+    """A body that is partly or wholly in files, for the kernel to send."""
 
     __slots__ = ("_length", "parts")
 
@@ -175,7 +175,7 @@ class FileBody:
         return self._length
 
     def read(self) -> bytes:
-        """The body as a whole. Not on the event loop: it may have to come from a disk."""
+        """The whole body. Not for the event loop: it may have to be read from disk."""
         return b"".join(part if isinstance(part, bytes) else part.read() for part in self.parts)
 
 
@@ -186,9 +186,9 @@ class Response(msgspec.Struct):
     close: bool = False
     """Close the connection after this response."""
     code: str = ""
-    """Of an error, for figures and logs."""
+    """The error code, for figures and logs."""
     lines: bytes = b""
-    """More headers, ready for the wire: for answers that are made often."""
+    """Further headers, already encoded, for frequent answers."""
 
 
 class Payload:
@@ -205,29 +205,30 @@ class Sink(Protocol):
     """The writing end of an event stream."""
 
     ended_here: bool
-    """Whether the server ended it, rather than the reader."""
+    """Whether the server ended it, not the reader."""
     cut_off: bool
-    """Whether it did so before the reader had everything that was sent."""
+    """Whether it ended before the reader had received everything that was sent."""
 
     @property
     def paused(self) -> bool:
-        """Whether the reader has so much unread that it is better to wait with more."""
+        """Whether the reader has so much unread data that the sender should wait."""
 
     def send(self, payload: Payload) -> bool:
-        """Hand over an event without waiting. False when the reader is gone or too slow: a reader
-        that has too much unread is cut off, and comes back by its offset."""
+        """Send an event without waiting. False if the reader is gone or too slow: a reader with too
+        much unread data is cut off, and reconnects from its offset.
+        """
 
     async def drained(self) -> bool:
-        """Wait until the reader has taken most of what was sent. False when it is gone."""
+        """Wait until the reader has received most of what was sent. False if it is gone."""
 
     def end(self) -> None:
-        """The stream is over; the response ends in an orderly way."""
+        """End the stream; the response ends cleanly."""
 
 
 class EventStream(msgspec.Struct):
     headers: Headers
     start: Callable[[Sink], None]
-    """Called once the response has begun."""
+    """Called once the response has started."""
     stopped: Callable[[], None]
     """Called when the reader is gone, for whatever reason."""
 
@@ -236,7 +237,7 @@ Answer = Response | EventStream
 
 
 class Deferred(msgspec.Struct, frozen=True):
-    """An answer that is rendered when a commit is through, without a task to wait for it."""
+    """An answer that is rendered once a commit is done, without a task that waits for it."""
 
     future: asyncio.Future[Any] | Reply[Any]
     render: Callable[[Any], Answer]
@@ -247,5 +248,6 @@ class Deferred(msgspec.Struct, frozen=True):
 
 Handler = Callable[[Request], Answer | Deferred | Awaitable[Answer]]
 Screen = Callable[[Request, int], Response | int]
-"""Looks at a request before its body is read: how much body it may have (at most the number given,
-and 0 if it needs none), or the response that refuses it."""
+"""Checks a request before its body is read. Returns how much body it may have (at most the number
+given, and 0 if it needs none), or the response that refuses it.
+"""

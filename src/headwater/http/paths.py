@@ -19,13 +19,13 @@ PROXY_ROOT: Final = b"/v1/proxy/"
 PROBES: Final = ("/healthz", "/readyz")
 """Answered without rate limits, however full the server is."""
 TARGET_BYTES_MAX: Final = 3 * 2 * PATH_BYTES_MAX
-"""The longest path of a stream and as much again after it, all of it percent-encoded."""
+"""The longest stream path and as much again after it, fully percent-encoded."""
 _ENCODED_SLASH: Final = b"%2f"
 PROBE_TARGETS: Final = frozenset(path.encode() for path in PROBES)
 
 
 def decode_path(raw: bytes) -> str:
-    """Undo percent-encoding; an encoded slash is not a separator, and has no place in a path."""
+    """Undo percent-encoding; an encoded slash is not a separator, and is not allowed in a path."""
     try:
         if b"%" not in raw:
             return raw.decode("ascii")
@@ -48,7 +48,7 @@ def decode_segments(raw: bytes) -> list[str]:
 
 
 def origin_form(target: bytes) -> bytes:
-    """The path of a target; proxies send the whole URL."""
+    """The path of a target; proxies send the full URL."""
     if target.startswith(b"/"):
         return target
     try:

@@ -48,7 +48,7 @@ def number_between(query: dict[str, str], name: str, least: int, most: int, *, d
 
 
 def flag_in(query: dict[str, str], name: str) -> bool:
-    """Whether a field that is `true` or `false`, or absent, is `true`."""
+    """Whether a field is `true`; it may also be `false` or absent."""
     value = query.get(name, "false")
     if value not in ("true", "false"):
         raise InvalidQuery(f"{name} must be true or false")
@@ -56,7 +56,7 @@ def flag_in(query: dict[str, str], name: str) -> bool:
 
 
 def page_of(request: Request) -> tuple[str, str, int]:
-    """Which part of a list is asked for: the prefix, the name it comes after, and how many."""
+    """Which part of a list is requested: the prefix, the name it comes after, and how many."""
     query = query_of(request)
     limit = number_between(query, "limit", 1, LIST_PAGE_MAX, default=PAGE_DEFAULT)
     return query.get("prefix", ""), query.get("after", ""), limit

@@ -1,4 +1,4 @@
-"""Requests that have to wait until it is counted what a quota leaves room for."""
+"""Requests that wait until the remaining room of a quota has been counted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headwater.http.wire.outcomes import resolved
 from headwater.service.shared_quotas import Uncounted
 
 _ATTEMPTS: Final = 50
-"""With every one, somebody's request gets through."""
+"""Each attempt lets at least one waiting request through."""
 
 
 class QuotaWaits:
@@ -34,7 +34,7 @@ class QuotaWaits:
             return await self._again(request, error)
 
     async def _again(self, request: Request, error: Uncounted) -> Answer:
-        """Nothing of it was done, so it can be tried again."""
+        """Nothing was done yet, so the request can be retried."""
         for _ in range(_ATTEMPTS):
             await error.shielded()
             try:

@@ -22,14 +22,14 @@ CATCH_UP_CACHE = "public, max-age=60, stale-while-revalidate=300"
 HISTORY_CACHE = "public, max-age=31536000, immutable"
 _LIVE_MODES = ("long-poll", "sse")
 
-# How many bodies are compressed at once: everyone else needs threads too.
+# How many bodies are compressed at once: other work needs threads too.
 _PACKED_AT_ONCE: Final = 2
-# How many may wait for that. Whoever comes then is sent the body as it is, which takes no thread.
+# How many may wait for that. Beyond it, bodies are sent uncompressed, which takes no thread.
 _PACKED_LATER_MAX: Final = 32
 
 
 class ReadQuery:
-    """The query of a GET, checked."""
+    """The validated query of a GET."""
 
     __slots__ = ("cursor", "live", "offset", "until")
 
@@ -62,7 +62,7 @@ class ReadQuery:
 
 
 def parse_until(values: list[str] | None) -> Offset | None:
-    """Where a read ends at the latest: an offset that the server gave out."""
+    """Where a read ends at the latest: an offset from the server."""
     if values is None:
         return None
     until = parse_offset(values[0])
@@ -72,7 +72,7 @@ def parse_until(values: list[str] | None) -> Offset | None:
 
 
 def chunk_headers(chunk: Chunk) -> Headers:
-    """Where a read got to: in every response that carries data or says there is none."""
+    """Where a read ended: in every response with data, or that says there is none."""
     headers: Headers = [("Stream-Next-Offset", chunk.next_offset)]
     if chunk.up_to_date:
         headers.append(("Stream-Up-To-Date", "true"))
@@ -93,7 +93,7 @@ class Packing:
         self._begun = 0
 
     def begin(self, pack: Callable[[], bytes]) -> asyncio.Future[bytes] | None:
-        """What it comes to, later; None if there is too much to do already."""
+        """A future of the compressed body; None if there is too much to do already."""
         if self._begun >= _PACKED_AT_ONCE + _PACKED_LATER_MAX:
             return None
         self._begun += 1
@@ -110,7 +110,7 @@ class Packing:
 
 
 class ChunkBody:
-    """A chunk as it is sent: made once, and once in each encoding, however many are sent it."""
+    """A chunk as it is sent: built once, and once per encoding, however many clients get it."""
 
     __slots__ = ("_chunk", "_packed", "_plain", "size")
 
@@ -127,10 +127,10 @@ class ChunkBody:
         return self._plain
 
     def packed(self, encoding: str, packing: Packing) -> bytes | asyncio.Future[bytes] | None:
-        """In an encoding, as soon as that can be had; None if it cannot."""
+        """The body in an encoding, as soon as it is available; None if it cannot be had."""
         found = self._packed.get(encoding)
         if found is None:
-            # A large body is put together when it is its turn: many copies of it may be waiting.
+            # A large body is joined only when its turn comes: many copies of it may be waiting.
             pack = partial(self._pack, compression.ENCODERS[encoding])
             is_large = self.size > compression.INLINE_BYTES_MAX
             found = packing.begin(pack) if is_large else pack()
@@ -158,12 +158,12 @@ def _plain(chunk: Chunk) -> bytes | FileBody:
 
 
 def cache_control(chunk: Chunk, offset: Anchor | Offset | None, *, polled: bool) -> str:
-    """How long others may keep a chunk.
+    """How long caches may keep a chunk.
 
-    What ends at the tail of an open stream goes stale with the next append. The answer to a
+    A chunk that ends at the tail of an open stream goes stale with the next append. The answer to a
     long-poll may be cached anyway: its reader continues at its end and misses nothing, and caches
-    can merge equal polls. History never changes, but its path can be given to another stream: only
-    an offset that this very stream wrote can never mean anything else.
+    can merge identical polls. History never changes, but its path can be given to another stream:
+    only an offset that this very stream wrote can never mean anything else.
     """
     if polled:
         return CATCH_UP_CACHE
@@ -181,7 +181,7 @@ def read_response(
     offset: Anchor | Offset | None = None,
     body: ChunkBody | None = None,
 ) -> Response | Awaitable[Response]:
-    """A chunk as a response: conditional, cacheable as far as that is safe, compressed."""
+    """A chunk as a response: conditional, compressed, and cacheable as far as that is safe."""
     config = chunk.config
     tag = etags.etag(config.id, config.path, chunk.start, chunk.end, closed=chunk.closed)
     headers: Headers = [
@@ -216,7 +216,7 @@ def now_response(chunk: Chunk) -> Response:
 def _with_body(
     request: Request, response: Response, body: ChunkBody, packing: Packing
 ) -> Response | Awaitable[Response]:
-    """The body as the client likes it."""
+    """The response with its body, encoded as the client prefers."""
     encoding, packed = _encoding(request, response.headers[0][1], body.size), None
     if encoding is not None:
         packed = body.packed(encoding, packing)

@@ -1,4 +1,4 @@
-"""Rate limits: an account for each caller, or each address where callers are not known."""
+"""Rate limits: an account for each caller, or for each address if callers are unknown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Accounts:
         return len(self._accounts)
 
     def charge_request(self, name: str, size: int) -> None:
-        """Let a request in, or say how long it has to wait."""
+        """Admit a request, or say how long it has to wait."""
         now = monotonic()
         requests, data = self._of(name, now)
         wait_s = max(requests.wait_s(now), data.wait_s(now))
@@ -40,7 +40,7 @@ class Accounts:
         data.charge(size, now)
 
     def charge_bytes(self, name: str, size: int) -> None:
-        """What an answer came to."""
+        """Charge the size of an answer."""
         now = monotonic()
         self._of(name, now)[1].charge(size, now)
 
@@ -57,7 +57,7 @@ class Accounts:
         return pair
 
     def _forget_some(self, now: float) -> None:
-        """A full account says nothing; if there is none, drop the one used longest ago."""
+        """Drop full accounts, which hold no information, or else the least recently used."""
         oldest = [name for name, _ in zip(self._accounts, range(_LOOK_AT), strict=False)]
         idle = [name for name in oldest if all(a.is_full(now) for a in self._accounts[name])]
         for name in idle or oldest[:1]:

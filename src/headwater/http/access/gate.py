@@ -1,7 +1,7 @@
 """The gate: every request passes it before it reaches a resource.
 
-It finds out who is calling, whether they may, and whether they stay within their rate. A
-server that has neither access control nor rate limits has no gate at all.
+It establishes who is calling, whether they may, and whether they are within their rate limit. A
+server without access control and rate limits has no gate.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Gate:
         self._clock = clock
 
     def admit(self, request: Request, match: Match) -> Awaitable[None] | None:
-        """Let a request through or raise; an awaitable if newer keys have to be fetched first."""
+        """Admit a request or raise; returns an awaitable if newer keys have to be fetched first."""
         if match.resource.path in PROBES or request.is_of_node:
             return None
         if self.identity is None or match.need(request.method).lets_pass(request):
@@ -44,11 +44,11 @@ class Gate:
         return None
 
     def screen(self, request: Request, match: Match) -> None:
-        """Raise if the sender is not known, before the body is read."""
+        """Raise if the sender is unknown, before the body is read."""
         public = request.is_of_node or match.need(request.method).lets_pass(request)
         if self.identity is None or public:
             return
-        # If keys have to be fetched to know, that is done when the request is complete.
+        # If keys have to be fetched first, that happens when the request is complete.
         with suppress(UnknownSigner):
             request.caller = self._identify(self.identity, request, match)
 
@@ -68,7 +68,7 @@ class Gate:
             raise self._turned_away(request, error) from None
 
     def _turned_away(self, request: Request, error: StreamError | None = None) -> StreamError:
-        """Slow down guessing, by address."""
+        """Slow down guessing, per address."""
         self.unauthorized += 1
         self._charge(request, f"guesses from {request.peer.address}")
         return error or refused()

@@ -24,7 +24,7 @@ class Identity:
     keyring: Keyring
     tokens: Tokens
     secret: bytes = field(repr=False)
-    """What addresses are signed with."""
+    """The secret that addresses are signed with."""
 
     def find(self, request: Request, match: Match, now_ms: int) -> Caller:
         header = request.headers.get(AUTHORIZATION)
@@ -78,7 +78,7 @@ def _claim(query: bytes) -> signed.Claim | None:
     except InvalidQuery:
         return None
     values = [fields.get(name, []) for name in ("expires", "key", "signature")]
-    # Exactly one of each, so that there is no doubt which one counts.
+    # Exactly one of each, so that it is unambiguous which one counts.
     if any(len(value) != 1 for value in values):
         return None
     return signed.Claim(*[value[0] for value in values])

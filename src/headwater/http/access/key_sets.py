@@ -1,7 +1,7 @@
-"""Where verification keys come from: a file, or a URL that is fetched now and then.
+"""Where verification keys come from: a file, or a URL that is fetched regularly.
 
-A URL is fetched at the start, every five minutes, and when a token names an unknown key, but at
-most every ten seconds, whatever tokens are sent. If that fails, the last good keys stay.
+A URL is fetched at startup, every five minutes, and when a token names an unknown key, but at most
+every ten seconds, whatever tokens are sent. If that fails, the last good keys stay.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class KeySource(Protocol):
     keys: list[VerificationKey]
 
     def refresh_if_due(self) -> None:
-        """Called now and then."""
+        """Called regularly."""
 
     async def look_again(self) -> bool:
-        """A token names a key that is not here. False when there is no point in trying again."""
+        """A token names an unknown key. False if there is no point in trying again."""
 
 
 class FixedKeys:
@@ -72,7 +72,7 @@ class KeysAtUrl:
     async def look_again(self) -> bool:
         if self._asking is None and monotonic() - self._asked_at < RETRY_S:
             return False
-        # A client that hangs up must not cancel the fetch for others who wait.
+        # A client that hangs up must not cancel the fetch for others that wait.
         await asyncio.shield(self._ask())
         return True
 
@@ -126,7 +126,7 @@ async def _fetch(url: str) -> bytes:
 
 
 def check_url(url: str) -> str:
-    """Keys come over TLS or from this machine; otherwise anyone in between could replace them."""
+    """Require TLS or this machine; otherwise anyone in between could replace the keys."""
     try:
         parts = urlsplit(url)
         fine = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)

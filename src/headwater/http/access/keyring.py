@@ -1,4 +1,4 @@
-"""The API keys that the server knows, kept in step with their file."""
+"""The API keys that the server knows, kept in sync with their file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Keyring:
         return len(self._records)
 
     def replace(self, book: KeyBook) -> None:
-        """Know exactly these keys. Callers whose key is gone or changed are expelled."""
+        """Replace all keys. Callers whose key is gone or changed are expelled."""
         records = {record.id: record for record in book.keys}
         for key_id, caller in list(self._callers.items()):
             if records.get(key_id) != self._records[key_id]:

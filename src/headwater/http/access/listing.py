@@ -1,8 +1,8 @@
 """The list of streams as one caller sees it: as if there were no others.
 
-The next page begins after the last name that was shown, so no answer reveals the name, or the
-existence, of a stream that the caller may not read. The engine is asked only for names that begin
-like one of the caller's patterns.
+The next page begins after the last name shown, so no answer reveals the name, or the existence, of
+a stream that the caller may not read. The engine is asked only for names that begin like one of the
+caller's patterns.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headwater.store.engine.streams import DeletedStream, StreamSummary
 
 Listed = TypeVar("Listed", StreamSummary, DeletedStream)
 Pages = Callable[[str, str, int], Awaitable[list[Listed]]]
-"""Gives streams by prefix, the path they come after, and how many."""
+"""Returns streams, given a prefix, the path they come after, and how many."""
 
 
 async def list_readable(
@@ -38,6 +38,6 @@ async def list_readable(
 
 
 def _both(one: str, other: str) -> str | None:
-    """The prefix of names that begin with both; None if there are none."""
+    """The prefix of names that begin with both; None if no name does."""
     longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
     return longer if longer.startswith(shorter) else None

@@ -1,9 +1,9 @@
 """The permissions that routes need.
 
 Every route says what it needs; one that says nothing is for administrators. A rule sees the request
-before its body is looked at. Where a body or a header names further streams (the source of a fork,
-a dead-letter stream, the parts of a transaction), the handler asks for those with
-`Request.demand` before it does anything.
+before its body is read. If a body or a header names further streams (the source of a fork, a
+dead-letter stream, the parts of a transaction), the handler checks those with `Request.demand`
+before it does anything.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from headwater.http.messages import Request
 from headwater.http.queries import query_of
 
 Args = tuple[str, ...]
-"""What fills the names of a route's path. The first one is the stream, where there is one."""
+"""The values of a route's path parameters. The first is the stream, if there is one."""
 
 
 class Need(Enum):
     NOTHING = "nothing"
     WAKE_TOKEN = "the token of the wake"
-    """A webhook and a worker prove themselves by the token that they were woken with."""
+    """A webhook or worker authenticates with the token of its wake."""
     KNOWN = "any valid key or token"
     """The answer may depend on the caller."""
     READ = "read"
     READ_OR_WRITE = "read or write"
-    """A writer has to know the type of the stream, and learns its end anyway."""
+    """A writer has to know the type of the stream, and learns its tail anyway."""
     WRITE = "write"
     DELETE = "delete"
     DELETE_AND_WRITE = "delete and write"
-    """To take a deletion back is to create a stream as well."""
+    """Undoing a deletion also creates a stream."""
     GROUP = "read, and write on the stream or the group"
     READ_OR_GROUP = "read; with live, as the rest of a group"
-    """To look at a group is to read; to be pushed its messages is to use it."""
+    """Inspecting a group is a read; receiving its messages by push is using it."""
     MAKE_RESPONSE = "write on the streams of responses"
     RESPONSE = "the signature of the address, or read on the stream of the response"
     RESPONSE_KEY = "read or write on the stream of the response"
@@ -46,11 +46,11 @@ class Need(Enum):
 
     @property
     def is_public(self) -> bool:
-        """Whether the gate lets everyone pass."""
+        """Whether the gate admits everyone."""
         return self in (Need.NOTHING, Need.WAKE_TOKEN, Need.SIGNATURE)
 
     def lets_pass(self, request: Request) -> bool:
-        """Whether the gate lets a request pass, whoever sent it: it proves itself otherwise."""
+        """Whether the gate admits a request from anyone: it authenticates in another way."""
         return self.is_public or (self is Need.RESPONSE and b"signature=" in request.query)
 
 
@@ -76,7 +76,7 @@ def _read_or_group(request: Request, args: Args, caller: Caller) -> None:
 
 
 def _make_response(request: Request, args: Args, caller: Caller) -> None:
-    # Which one it will be is not known yet, so it must be allowed for every one of them.
+    # The name is not chosen yet, so the caller must be allowed to write any of them.
     caller.demand(Permission.WRITE, path_of("new"))
 
 

@@ -1,4 +1,4 @@
-"""POST /v1/presign: an address that reads one stream without a token, until a moment."""
+"""POST /v1/presign: an address that reads one stream without a token, until a given time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headwater.http.messages import Request, Response
 from headwater.http.paths import STREAM_ROOT
 from headwater.service.clock import Clock
 
-# Everything a path can hold is fine in a URL, but for the sign that begins an escape.
+# Everything a path can hold is allowed in a URL, except the sign that begins an escape.
 _SAFE: Final = "/-._~!$&'()*+,;=:@"
 
 

@@ -1,8 +1,8 @@
 """JSON Web Tokens: from a token to a caller.
 
-A token must be signed with a key we know, must not have expired, must be meant for us where an
-audience or an issuer is set, and says in one claim what its bearer may do: `{"read":
-["orders.*"]}`. A token without that claim is valid and may do nothing.
+A token must be signed with a known key, must not have expired, must match the audience and issuer
+if those are set, and says in one claim what its bearer may do: `{"read": ["orders.*"]}`. A token
+without that claim is valid but permits nothing.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _NAME_CHARS_MAX: Final = 256
 
 
 class UnknownSigner(Exception):
-    """No key that we have could have signed this; there may be a newer one."""
+    """No known key could have signed this; there may be a newer one."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenPolicy:
-    """What a token must say. Empty: it does not matter."""
+    """What a token must say. Empty values are not checked."""
 
     audience: str = ""
     issuer: str = ""
@@ -40,7 +40,7 @@ class TokenPolicy:
 
 class Tokens:
     def __init__(self, sources: Sequence[KeySource], policy: TokenPolicy) -> None:
-        # Here, as most servers know no tokens and start sooner without it.
+        # Imported here: most servers use no tokens and start sooner without it.
         import jwt
 
         self._jwt = jwt
@@ -49,7 +49,7 @@ class Tokens:
         self._verified: OrderedDict[bytes, Caller] = OrderedDict()
 
     def find(self, token: str, now_ms: int) -> Caller:
-        """The caller whose token this is. Verifying costs, so it is done once for each token."""
+        """The caller of a token. Verification is expensive, so it happens once per token."""
         digest = sha256(token.encode()).digest()
         caller = self._verified.get(digest)
         if caller is None or caller.credential.ended:
@@ -61,7 +61,7 @@ class Tokens:
         return caller
 
     async def look_again(self) -> bool:
-        """Ask for newer keys. False when nothing can have changed."""
+        """Fetch newer keys. False if nothing can have changed."""
         return any([await source.look_again() for source in self.sources])
 
     def _verify(self, token: str, digest: str) -> Caller:
@@ -81,7 +81,7 @@ class Tokens:
         raise refused()
 
     def _candidates(self, header: dict[str, Any]) -> list[VerificationKey]:
-        """Keys that the token may have been signed with. Only signed tokens are looked at."""
+        """Keys that may have signed the token. Unsigned tokens have none."""
         algorithm, key_id = header.get("alg"), header.get("kid")
         if algorithm not in ("HS256", "RS256", "ES256", "EdDSA"):
             raise ValueError("no such algorithm")
@@ -93,7 +93,7 @@ class Tokens:
         ]
 
     def _claims(self, token: str, key: VerificationKey) -> dict[str, Any] | None:
-        """What the token says; None if it was not signed with this key."""
+        """The token's claims; None if it was not signed with this key."""
         policy, jwt = self._policy, self._jwt
         options: Any = {"require": ["exp"], "verify_aud": bool(policy.audience)}
         if policy.issuer:

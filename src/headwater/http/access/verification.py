@@ -1,8 +1,7 @@
 """Keys that tokens are verified with.
 
-Each key is good for exactly one algorithm, which follows from what kind of key it is and never
-from the token. A public key can therefore not be mistaken for a shared secret, and `none` fits no
-key.
+Each key works with exactly one algorithm, which depends on the kind of key and never on the token.
+So a public key cannot be mistaken for a shared secret, and `none` fits no key.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _ALGORITHMS: Final = {
 
 
 class InvalidKeySet(Exception):
-    """Not a set of keys; the message is one line that says why."""
+    """Not a set of keys; the message says why in one line."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +34,7 @@ class VerificationKey:
     id: str | None
     material: Any = field(repr=False)
     source: bytes = field(repr=False)
-    """The key as it was given, to tell whether it has changed."""
+    """The key as given, to detect changes."""
     credential: Credential = field(default_factory=Credential)
 
 
@@ -70,7 +69,7 @@ def _parse_key(entry: Any) -> VerificationKey | None:
     algorithm = _ALGORITHMS.get((str(kind), None if curve is None else str(curve)))
     if algorithm is None or entry.get("alg", algorithm) != algorithm:
         return None
-    # Here, as most servers know no tokens and start sooner without them.
+    # Imported here: most servers use no tokens and start sooner without it.
     import jwt
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 

@@ -1,7 +1,7 @@
 """`GET /v1/whoami`: who is calling, and what they may do.
 
-Programs with a page use it to offer only what will work. It reveals nothing: a caller could find
-out the same by trying.
+User interfaces use it to offer only what will work. It reveals nothing that a caller could not find
+out by trying.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Several streams over one connection: POST /v1/follow.
 
-Browsers open six connections to a server that speaks HTTP/1.1, and a page may follow more streams
-than that. Here one event stream carries many. Each is followed by a reader as it would have on a
-connection of its own, with the same events; a `stream` event says whose events come next, whenever
-that changes. What cannot be followed is told by a `failed` event and does not disturb the others.
+Browsers open six connections to an HTTP/1.1 server, and a page may follow more streams than that.
+Here one event stream carries many. Each stream has the reader it would have on its own connection,
+with the same events; a `stream` event says whose events come next, whenever that changes. A stream
+that cannot be followed gets a `failed` event and does not disturb the others.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class FollowResource:
             chunk = await self._log.read_pieces(entry, where)
             if not entry.released:
                 break
-            # In a cluster, another node has it by now.
+            # In a cluster, another node may own it by now.
             entry = await self.followed(path)
         view = self._log.view(entry)
         feed = self._feeds.of(entry, view)
@@ -79,7 +79,7 @@ class FollowResource:
 
 
 class Channel:
-    """The connection that all of them share."""
+    """The connection that all streams share."""
 
     def __init__(self, request: Request) -> None:
         self.failures: list[bytes] = []
@@ -114,7 +114,7 @@ class Channel:
         return self.sink.send(payload)
 
     def finish(self, part: Part) -> None:
-        """One of them is over."""
+        """One stream has ended."""
         part.reader.leave()
         if part in self.parts:
             self.parts.remove(part)
@@ -139,9 +139,9 @@ class Channel:
 
 
 class Part:
-    """One stream on the connection: to its reader, this is the connection."""
+    """One stream on the connection. To its reader, this is the connection."""
 
-    # How a connection ended matters to groups only.
+    # Only groups care how a connection ended.
     ended_here = cut_off = False
 
     def __init__(self, channel: Channel, reader: SseReader, introduction: bytes) -> None:

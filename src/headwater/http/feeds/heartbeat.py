@@ -1,6 +1,6 @@
 """The heartbeat of event streams: a sign of life every 15 s, and an end after about 60 s.
 
-One timer for all of them. A reader sits in the slot of the second in which it is due next, so an
+One timer serves all of them. A reader is in the slot of the second in which it is due next, so an
 idle reader costs one small write every 15 s and nothing in between.
 """
 
@@ -22,7 +22,7 @@ _JITTER: Final = 0.2
 
 
 class Listening(Protocol):
-    """Someone at the other end of an event stream."""
+    """The other end of an event stream."""
 
     sink: Sink | None
     gone: bool
@@ -41,7 +41,7 @@ class Heartbeat:
 
     def add(self, reader: Listening) -> None:
         now = monotonic()
-        # The jitter keeps readers that came together from coming back together.
+        # The jitter keeps readers that connected together from reconnecting together.
         ends_at = now + self._lifetime_s * random.uniform(1 - _JITTER, 1 + _JITTER)
         self._schedule(reader, ends_at, now)
 
@@ -70,11 +70,11 @@ class Heartbeat:
         if now >= ends_at:
             reader.end()
         elif reader.sink.paused or reader.sink.send(self._payload):
-            # A reader that has plenty to read needs no sign of life.
+            # A reader with enough unread data needs no sign of life.
             self._schedule(reader, ends_at, now)
 
     def _give_up(self, reader: Listening, error: Exception) -> None:
-        """The others have to have their turn, and this one may come back."""
+        """Drop a reader that failed, so that the others get their turn; it may reconnect."""
         self.watch.failed(error)
         with suppress(Exception):
             reader.end()

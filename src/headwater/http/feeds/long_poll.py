@@ -1,7 +1,7 @@
 """Long-poll: one answer for a request that waits at the tail.
 
-`service.polls` knows who waits and whom to wake. Equal requests share one response, and all of them
-one body: thousands may wait, and each may ask in a way of its own.
+`service.polls` knows who waits and whom to wake. Identical requests share one response, and all
+requests share one body: thousands may wait, with many variants of headers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headwater.service.following import Update
 
 
 class _Shared:
-    """What all who waited for the same chunk have in common."""
+    """What all requests that waited for the same chunk share."""
 
     __slots__ = ("answers", "body")
 
@@ -30,7 +30,7 @@ class _Shared:
 
 
 class LongPoll:
-    """A request that waits."""
+    """A waiting request."""
 
     __slots__ = ("_cursor", "_cursors", "_packing", "_request", "answer", "position", "timer")
 
@@ -54,14 +54,14 @@ class LongPoll:
         try:
             self._request.wait(lambda: self._abandon(feed))
         except StreamError:
-            # No room for it, and it may have been the only reader of this feed.
+            # There is no room for it, and it may have been the only reader of this feed.
             feed.left(0)
             raise
         feed.polls.add(self, timeout_s)
         return self.answer
 
     def _abandon(self, feed: Feed) -> None:
-        """Nobody waits for it: nor must a task that was to pass it on."""
+        """The client is gone: drop the request, and any task that was to forward it."""
         feed.polls.leave(self)
         self.answer.cancel()
 

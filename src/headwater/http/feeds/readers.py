@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Cursors:
-    """Cursors for live answers, from the clock of this server. The rule is in `core.cursors`."""
+    """Cursors for live answers, from this server's clock. The rule is in `core.cursors`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -30,12 +30,12 @@ class Cursors:
         return cursors.next_cursor(client, self._clock(), jitter)
 
     def is_past(self, client: int) -> bool:
-        """Whether the clock has overtaken a cursor, so that it no longer matters."""
+        """Whether the clock has passed a cursor, so that it no longer matters."""
         return client < cursors.interval_at(self._clock())
 
 
 class FeedReader:
-    """Follows a stream by its feed, over a connection. Counts as a reader from the start."""
+    """Follows a stream through its feed, over a connection. Counts as a reader from the start."""
 
     __slots__ = ("_feed", "gone", "position", "sink")
 
@@ -47,14 +47,14 @@ class FeedReader:
         feed.admit()
 
     def begin(self, sink: Sink, heartbeat: Heartbeat | None = None) -> None:
-        """Without a heartbeat, someone else sees to it that the connection has one."""
+        """Without a heartbeat, the caller must keep the connection alive."""
         self.sink = sink
         if heartbeat is not None:
             heartbeat.add(self)
         self._feed.join(self)
 
     def take(self, update: Update) -> int:
-        """Send what is new; how many bytes that is."""
+        """Send what is new; returns the number of bytes."""
         raise NotImplementedError
 
     def deleted(self) -> None:
@@ -74,7 +74,7 @@ class FeedReader:
 
 
 class SseReader(FeedReader):
-    """Where an event stream is and how to reach it."""
+    """Follows a stream with Server-Sent Events."""
 
     __slots__ = ("_cursor", "_cursors")
 
@@ -82,7 +82,7 @@ class SseReader(FeedReader):
         super().__init__(feed, position)
         self._cursors = cursors
         self._cursor = cursor
-        """What the client sent, as long as that is ahead of the clock."""
+        """What the client sent, as long as it is ahead of the clock."""
 
     def take(self, update: Update) -> int:
         payload = update.shared if self._cursor is None else None
@@ -96,7 +96,7 @@ class SseReader(FeedReader):
         return len(payload.framed)
 
     def _payload(self, update: Update) -> Payload:
-        """The events of an update; shared unless this client's cursor asks for its own."""
+        """The events of an update; shared unless this client's cursor needs its own."""
         cursor = self._cursors.after(self._cursor)
         payload = Payload(b"".join([self._events(chunk, cursor) for chunk in update.chunks]))
         if self._cursor is None:

@@ -1,8 +1,8 @@
 """Server-Sent Events: the encoding of chunks, and nothing else.
 
-Each `data` event is followed by exactly one `control` event that says where the reader is. Text
-and JSON go as they are, every line on a `data:` line of its own, so that no payload can forge an
-event; everything else goes in base64.
+Each `data` event is followed by exactly one `control` event that says where the reader is. Text and
+JSON are sent as they are, every line on its own `data:` line, so that no payload can forge an
+event; everything else is sent in base64.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def deleted_event(next_offset: str) -> bytes:
 
 
 def stream_event(path: str, config: StreamConfig) -> bytes:
-    """Whose events come next, on a connection that several streams share."""
+    """Names the stream of the next events, on a connection that several streams share."""
     fields = {"stream": path, "contentType": config.content_type}
     if needs_base64(config):
         fields["encoding"] = "base64"
@@ -76,5 +76,5 @@ def _event(kind: bytes, data: bytes) -> bytes:
 
 
 def _data_line(line: bytes) -> bytes:
-    # Readers strip one space after the colon; one that belongs to the data must survive.
+    # Readers strip one space after the colon; a space that belongs to the data must survive.
     return b"data: %b\n" % line if line.startswith(b" ") else b"data:%b\n" % line

@@ -1,4 +1,4 @@
-"""The metrics of this server, subsystem by subsystem, made with `observe.metrics`."""
+"""The metrics of this server, by subsystem, built with `observe.metrics`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def add_all(
     gate: Gate | None,
     responses: Responses | None = None,
 ) -> None:
-    """The figures that every server has."""
+    """Add the metrics that every server has."""
     storage = Storage(log)
     metrics.add(lambda: of_build(log))
     metrics.add(lambda: of_writes(log))
@@ -189,7 +189,7 @@ def of_groups(groups: Groups) -> Iterator[Metric]:
     yield counter("group_dead_letters", "Messages that were given up.", figures.dead_letters)
 
 
-# Name, meaning, and the figure of a pipeline that reported then.
+# Name, meaning, and the figure of a pipeline, given the time of its report.
 _PIPELINE_GAUGES: Final[tuple[tuple[str, str, Callable[[int, PipelineReport], float]], ...]] = (
     ("lag_messages", "Messages not processed yet.", lambda _, one: one.lag_messages or 0),
     ("lag_seconds", "Age of the oldest unprocessed message.", lambda _, one: one.lag_s or 0),

@@ -1,8 +1,8 @@
 """`GET /v1/figures`: how the server did over the last hour, for charts.
 
-A point every five seconds, kept in memory: what was counted since the point before, by the second,
-and what there is at that moment. Nothing is counted here: a tick reads a few numbers that others
-keep anyway, and one timer does it. Prometheus is for longer memories.
+There is a point every five seconds, kept in memory: counter growth per second since the previous
+point, and current gauges. Nothing is counted here: on each tick, one timer reads a few numbers that
+other parts keep anyway. Use Prometheus for longer periods.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Read = Callable[[], float]
 
 
 class Growth:
-    """How much a counter grew, by the second."""
+    """The growth of a counter, per second."""
 
     def __init__(self, count: Read) -> None:
         self._count = count
@@ -48,7 +48,7 @@ class Growth:
 
 
 class Mean:
-    """The mean of what a histogram took in since the last look; nothing if it took in nothing."""
+    """The mean of a histogram's values since the last call; NaN if there were none."""
 
     def __init__(self, seen: Histogram, scale: float) -> None:
         self._seen = seen
@@ -62,7 +62,7 @@ class Mean:
 
 
 Figure = Callable[[float], float]
-"""Takes the seconds since the point before; not a number where there is nothing to say."""
+"""Takes the seconds since the previous point; returns NaN if there is nothing to report."""
 
 
 class Figures:
@@ -100,7 +100,7 @@ class Figures:
             self.watch.succeeded()
 
     def take(self) -> None:
-        """Add a point; the oldest goes when there are enough."""
+        """Add a point; drops the oldest if the ring is full."""
         now_s = monotonic()
         passed_s = max(0.001, now_s - self._looked_s)
         self._looked_s = now_s

@@ -1,9 +1,9 @@
 """`GET /metrics`: the figures of this server, for Prometheus.
 
-Nothing is counted here. Every subsystem keeps plain numbers where it does its work, and a
-collector reads them when somebody asks. A subsystem that wants to be seen writes a function that
-yields its figures (see `observe.collectors` for examples) and hands it to `Metrics.add` where the
-server is put together. There is no state outside the object, so a process may run several servers.
+Nothing is counted here. Every subsystem keeps plain numbers where it does its work, and a collector
+reads them on request. To add metrics, a subsystem writes a function that yields its figures (see
+`observe.collectors` for examples), and the code that assembles the server passes it to
+`Metrics.add`. There is no global state, so a process can run several servers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._prepare: list[Prepare] = []
         self._turns = asyncio.Lock()
-        """Scrapes take turns, with a rest after each: nobody can keep the processor busy so."""
+        """Scrapes take turns, with a pause after each, so that none can keep the CPU busy."""
         self._rested_s = 0.0
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
@@ -47,8 +47,8 @@ class Metrics:
     def add(self, collect: Collect, prepare: Prepare | None = None) -> None:
         """Include what `collect` yields in every answer.
 
-        `collect` runs on the event loop and must be quick. What has to wait for a disk is fetched
-        by `prepare`, which is awaited before.
+        `collect` runs on the event loop and must be quick. Anything that has to wait for a disk
+        belongs in `prepare`, which is awaited first.
         """
         self._registry.register(_Adapter(collect))
         if prepare is not None:
@@ -64,7 +64,7 @@ class Metrics:
                 await prepare()
             figures = _Collected(list(self._registry.collect()))
             began_s = monotonic()
-            # Reading the figures is quick, writing them down is not.
+            # Reading the figures is quick, encoding them is not.
             text = await asyncio.get_running_loop().run_in_executor(None, encode, figures)
             now_s = monotonic()
             self._rested_s = now_s + _REST_PER_WORK * (now_s - began_s)
@@ -72,7 +72,7 @@ class Metrics:
 
 
 class _Collected(CollectorRegistry):
-    """Figures as they were at some moment."""
+    """Figures as they were at one moment."""
 
     def __init__(self, figures: list[Metric]) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class _Adapter(Collector):
         return self._collect()
 
 
-# ── How to say it ────────────────────────────────────────────────────────────────────────────
+# ── Helpers ──────────────────────────────────────────────────────────────────────────────────
 
 
 def counter(name: str, text: str, value: float) -> Metric:
@@ -107,8 +107,9 @@ def gauge(name: str, text: str, value: float) -> Metric:
 
 
 def counters(name: str, text: str, label: str, values: dict[str, int]) -> Metric:
-    """One number for each value of a label. Labels must have few values: never a path, and a name
-    only where those are few."""
+    """One number for each value of a label. Labels must have few values: never a path, and names
+    only if there are few of them.
+    """
     return _labelled(CounterMetricFamily(PREFIX + name, text, labels=[label]), values)
 
 

@@ -1,9 +1,9 @@
 """Traces with OpenTelemetry, optional (`pip install 'headwater[otel]'`).
 
-A span is made when a request has been answered, with the times that it took. So a request costs
-nothing more while it is under way, and nothing at all when tracing is off: the packages are not
-even loaded. A request that carries a `traceparent` continues that trace. Every commit is a span of
-its own, because one commit answers requests of many traces.
+A span is created once a request has been answered, with the times it took. So a request costs
+nothing extra while it is in progress, and nothing at all if tracing is off: the packages are not
+even loaded. A request with a `traceparent` continues that trace. Every commit is a separate span,
+because one commit answers requests of many traces.
 
 OpenTelemetry's own variables, such as OTEL_EXPORTER_OTLP_ENDPOINT, say where spans go.
 """
@@ -31,7 +31,7 @@ class TracingUnavailable(Exception):
 
 
 def open_tracing() -> Tracing:
-    """Tracing as OpenTelemetry's variables describe it."""
+    """Tracing, configured by OpenTelemetry's variables."""
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource

@@ -1,10 +1,10 @@
-"""Requests and how they were answered: always counted, and told to watchers.
+"""Requests and their outcomes: always counted, and passed to watchers.
 
-This runs with every request, so it does little: one entry in a dictionary and one bucket. What
-needs more (the access log, tracing) is a watcher, and costs nothing when there is none.
+This runs with every request, so it does little: one dictionary entry and one bucket. Anything that
+needs more (the access log, tracing) is a watcher, and costs nothing if there is none.
 
-Requests that wait for news (long-polls, event streams, fetches) take as long as nothing happens.
-They are counted, but their time says nothing about the server, so it is left out of its figures.
+Requests that wait for data (long-polls, event streams, fetches) take as long as nothing happens.
+They are counted, but their duration says nothing about the server, so it is left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 REFUSED: Final = ("", "refused")
 Watcher = Callable[[Request, int, float], None]
-"""Told of the request, the status, and the seconds it took."""
+"""Called with the request, the status, and the seconds it took."""
 
 
 class Tally(Histogram):
@@ -62,14 +62,14 @@ class Traffic:
                 log.warning("slow_request", **facts(request, status, took_s))
         else:
             tally.untimed += 1
-        # HEAD asks whether something is there, and "no" is an answer.
+        # HEAD asks whether something exists, and "no" is a valid answer.
         if status >= 400 and (status != 404 or request.method != "HEAD"):
             self.errors[code] = self.errors.get(code, 0) + 1
         if self.watchers:
             self._tell(request, status, took_s)
 
     def begun(self, request: Request) -> None:
-        """An event stream begins; how long it will last is not known."""
+        """An event stream starts; its duration is not known yet."""
         tally = self.tallies.get((request.method, request.route, 200))
         (tally or self._new(request, 200)).untimed += 1
         self._tell(request, 200, perf_counter() - request.began_s)
@@ -86,7 +86,7 @@ class Traffic:
                 log.error("watcher_failed", error=repr(error), exc_info=error)
 
     def refused(self, response: Response) -> None:
-        """What came was no request, or there was no room for it."""
+        """Count a refusal of malformed input, or for lack of room."""
         self.tallies.setdefault((*REFUSED, response.status), Tally()).untimed += 1
         self.errors[response.code] = self.errors.get(response.code, 0) + 1
 
@@ -105,7 +105,7 @@ def facts(request: Request, status: int, took_s: float) -> dict[str, object]:
 
 
 def _shown(target: bytes) -> str:
-    """A target that is a whole URL may hold a password."""
+    """A target that is a full URL may contain a password."""
     return target.decode("ascii", "backslashreplace") if target[:1] == b"/" else "(a URL)"
 
 
