@@ -1,1 +1,1 @@
-"""Between the nodes of a cluster: requests that are passed on, relayed feeds, hints and leases."""
+"""Between the nodes of a cluster: forwarded requests, relayed feeds, hints and leases."""

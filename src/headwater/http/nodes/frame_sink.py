@@ -1,4 +1,4 @@
-"""What comes from another node on a connection that stays open, taken apart as it comes."""
+"""Frames from another node on a connection that stays open, decoded as they arrive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 
 class FrameSink:
-    """Implements `messages.Sink`: each frame is handed to `take`, which may refuse it."""
+    """Implements `messages.Sink`: passes each frame to `take`, which may refuse it."""
 
     ended_here = cut_off = paused = False
 
@@ -49,7 +49,7 @@ class FrameSink:
         self._over.set()
 
     async def run(self, stream: EventStream) -> None:
-        """Until it ends, or has been silent for too long."""
+        """Runs until the stream ends, or has been silent for too long."""
         try:
             stream.start(self)
             while not self._over.is_set():

@@ -1,10 +1,10 @@
 """Hints from node to node: which streams have changed, for nodes with subscriptions.
 
-A node that has subscriptions keeps a channel (GET /v1/cluster/feed?hints=true) open to each of the
-others. What goes over it, and what is done while there is none, is in
-`headwater.service.subscriptions.hints`. A node that has none keeps no channel, and one that nobody
-listens to pays nothing. Whenever a node looks at the cluster, it sends a sign of life; a channel
-that is silent for longer than a node may be is given up, and begins again.
+A node with subscriptions keeps a channel (GET /v1/cluster/feed?hints=true) open to each of the
+others. What is sent over it, and what happens while there is none, is in
+`headwater.service.subscriptions.hints`. A node without subscriptions keeps no channel, and a node
+without listeners pays nothing. Whenever a node looks at the cluster, it sends a sign of life; a
+channel that is silent for longer than a node may be is dropped and reopened.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Ask = Callable[[Request, NodeSeen], Awaitable[Answer]]
 
 
 class Telling:
-    """What this node tells its listeners."""
+    """Sends hints to the listeners of this node."""
 
     def __init__(self, streams: Log) -> None:
         self._streams = streams
@@ -67,7 +67,7 @@ class Telling:
             writer.observers.append(self._observe)
             writer.failure_observers.append(self._doubt)
         self._listeners.add(sink)
-        # From here on it hears of everything.
+        # From here on it gets every hint.
         sink.send(Payload(frame(_READY)))
 
     def _drop(self, sink: Sink) -> None:
@@ -90,7 +90,7 @@ class Telling:
             sink.send(payload)
 
     def looked(self) -> None:
-        """Show that this node lives, though it may have nothing to tell."""
+        """Show that this node is alive, even if it has nothing to send."""
         if self._listeners:
             self._send(_ALIVE)
 
@@ -100,7 +100,7 @@ class Telling:
             self._doubts.start(partial(self._settled, [Hint(path) for path in paths]))
 
     async def _settled(self, hints: Sequence[Hint]) -> None:
-        """Nothing is read before it is certain how a commit has ended."""
+        """Send hints once the outcome of a commit is certain: nothing is read before that."""
         await self._streams.in_thread(self._streams.engine.streams.tails, "", "", 1)
         self._tell(hints)
 
@@ -109,7 +109,7 @@ class Telling:
 
 
 class Channels:
-    """Those of this node to the others, as long as it has subscriptions."""
+    """This node's channels to the others, as long as it has subscriptions."""
 
     def __init__(
         self, node: Node, ask: Ask, subscriptions: Subscriptions, frame_bytes_max: int
@@ -129,7 +129,7 @@ class Channels:
         return len(self._heard)
 
     def looked(self) -> None:
-        """See who is there, who is gone, and whether anybody has to be listened to."""
+        """Check which nodes are present or gone, and whether channels are needed at all."""
         peers = {node.id: node for node in self._node.others() if node.address is not None}
         if not self._subscriptions.has_any:
             peers = {}
@@ -151,7 +151,7 @@ class Channels:
             try:
                 await self._attempt(peer)
             except (LinkBroken, StreamError):
-                # It is not there. Meanwhile the database is asked.
+                # The node is down. Meanwhile the database is queried.
                 pass
             except Exception as error:
                 self._node.watch.failed(error, _AGAIN_S)

@@ -1,9 +1,9 @@
-"""Answers from memory, only while it is certain that nobody else has taken over.
+"""Answers from memory, only while it is certain that no other node has taken over.
 
 A node that was paused, or cut off from its database, does not know what has been committed since.
-So every request waits until its lease is good, and is refused if that cannot be had. However many
-wait, the lease is asked for once; a database that says nothing is not waited for longer than
-`PATIENCE_S`. Probes and metrics are about the node itself, and are answered in any case.
+So every request waits until the lease is valid, and is refused if it cannot be renewed. However
+many requests wait, the lease is renewed once; an unresponsive database is waited for no longer than
+`PATIENCE_S`. Probes and metrics concern only the node itself, and are always answered.
 """
 
 from __future__ import annotations
@@ -57,6 +57,6 @@ class Leased:
 
     def _renewed(self, renewing: asyncio.Future[None]) -> None:
         self._renewing = None
-        # The requests that wait are told; there may be none left.
+        # The waiting requests get the error; there may be none left.
         if not renewing.cancelled():
             renewing.exception()

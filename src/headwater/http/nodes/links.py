@@ -1,11 +1,11 @@
-"""Connections to other nodes: HTTP/1.1, kept alive, for requests that are passed on.
+"""Connections to other nodes: HTTP/1.1, kept alive, for forwarded requests.
 
 The other end is a Headwater of the same cluster, which it has to prove before it is sent anything
-(`core.peers`). So this knows no redirects, no proxies and no content codings: whatever comes is
-handed on as it is. A response of a known length is awaited as a whole; one in chunks is read chunk
-by chunk, and no faster than it is taken. Neither may be larger than what a node answers at most,
-and before the other end has proved who it is, hardly anything may come. That a machine has died is
-found out by TCP within about ten seconds.
+(`core.peers`). So there are no redirects, proxies or content codings here: responses are passed on
+as they are. A response of known length is received as a whole; a chunked one is read chunk by
+chunk, no faster than it is consumed. Both are limited to the largest answer of a node, and hardly
+anything is accepted before the other end has proved its identity. TCP detects a dead machine within
+about ten seconds.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from headwater.core import peers
 from headwater.service import replies
 
 _IDLE_MAX: Final = 64
-# Shorter than a server waits for the next request, so that the two do not cross.
+# Shorter than a server waits for the next request, so that the two do not race.
 _IDLE_S_MAX: Final = 30.0
 _CONNECT_S_MAX: Final = 3.0
 _HEAD_BYTES_MAX: Final = 256 * 1024
 _HELLO_BYTES_MAX: Final = 1024
 _UNTAKEN_BYTES_MAX: Final = 256 * 1024
 _SIZE_LINE_MAX: Final = 20
-# Larger bodies are handed over as they are: a copy would be memory that nobody counts.
+# Larger bodies are passed on without a copy, which would be memory that nobody counts.
 _COPIED_BYTES_MAX: Final = 16 * 1024
 _BODILESS: Final = frozenset({204, 304})
 _STATUSES: Final = frozenset(status.value for status in HTTPStatus if status.value >= 200)
-# As far as the system has them.
+# Those that the system supports.
 _TCP_OPTIONS: Final = {
     "TCP_KEEPIDLE": 5,
     "TCP_KEEPINTVL": 2,
@@ -51,8 +51,9 @@ log = structlog.get_logger()
 
 
 class LinkBroken(Exception):
-    """The other end cannot be reached, or hung up. `sent`: it may have got the request. `waited`:
-    it was waited for long enough."""
+    """The other end cannot be reached, or hung up. `sent`: it may have received the request.
+    `waited`: the wait was long enough.
+    """
 
     def __init__(self, reason: str, *, sent: bool, waited: bool = False) -> None:
         super().__init__(reason)
@@ -61,7 +62,7 @@ class LinkBroken(Exception):
 
 
 class Reply:
-    """A response: its status, its header lines, and its body, or where to get that."""
+    """A response: its status, its header lines, and its body, or where to get it."""
 
     __slots__ = ("_link", "body", "chunked", "lines", "status")
 
@@ -73,7 +74,7 @@ class Reply:
         self.body = b""
 
     def header(self, name: bytes) -> bytes:
-        """A header by its name in lower case."""
+        """A header by its lower-case name."""
         for line in self.lines:
             found, _, value = line.partition(b":")
             if found.lower() == name:
@@ -109,7 +110,7 @@ class Link(asyncio.Protocol):
         self.rested_s = 0.0
         self.asked_s = 0.0
         self.answer_bytes_max = _HELLO_BYTES_MAX
-        """Of a body, or of a chunk."""
+        """The limit for a body, or for a chunk."""
 
     # ── The connection ───────────────────────────────────────────────────────────────────────
 
@@ -129,13 +130,13 @@ class Link(asyncio.Protocol):
             self._transport.abort()
 
     def hang_up(self) -> None:
-        """Nobody waits for the answer any more; the other end still gets what it was sent."""
+        """Nobody waits for the answer any more; the other end still gets what was sent."""
         if not self.is_closed and self._transport is not None:
             self.is_closed = True
             self._transport.close()
 
     def give_up(self) -> None:
-        """It says nothing."""
+        """Drop a connection to an unresponsive node."""
         if self._answered is not None:
             self._answered.settle(LinkBroken("says nothing", sent=True, waited=True))
         self.close()
@@ -145,14 +146,14 @@ class Link(asyncio.Protocol):
         return not self.is_closed and monotonic() - self.rested_s < _IDLE_S_MAX
 
     def is_kept_waiting(self, since_s: float) -> bool:
-        """Whether it was asked something before then, and has not answered."""
+        """Whether a request sent before that time has not been answered."""
         answered = self._answered
         return answered is not None and not answered.done() and self.asked_s < since_s
 
     # ── A request ────────────────────────────────────────────────────────────────────────────
 
     async def request(self, head: bytes, body: bytes = b"", *, bodiless: bool = False) -> Reply:
-        """Send it, and wait for its response, or for the head of one that comes in chunks."""
+        """Send a request, and wait for its response, or for the head of a chunked one."""
         answered = self.ask(head, body, bodiless=bodiless)
         try:
             return await answered
@@ -163,7 +164,7 @@ class Link(asyncio.Protocol):
     def ask(
         self, head: bytes, body: bytes = b"", *, bodiless: bool = False
     ) -> replies.Reply[Reply]:
-        """The same, for those who wait with a callback. Raises LinkBroken if nothing was sent."""
+        """The same, for callers with a callback. Raises LinkBroken if nothing was sent."""
         if self.is_closed or self._transport is None:
             raise LinkBroken("hung up", sent=False)
         self._bodiless, self._reply = bodiless, None
@@ -178,7 +179,7 @@ class Link(asyncio.Protocol):
         return answered
 
     def release(self) -> None:
-        """Its response was taken as a whole: the next request may use it."""
+        """The response was received as a whole: the next request may use the connection."""
         self._answered = self._reply = None
         if self._keep_alive and not self._data and not self._chunks:
             self.rested_s = monotonic()
@@ -216,7 +217,7 @@ class Link(asyncio.Protocol):
             if self._left:
                 reply.body = bytes(self._data[: self._left])
                 del self._data[: self._left]
-            # Whoever hears of it may ask for the next thing at once.
+            # The callback may send the next request at once.
             answered.settle(reply)
 
     def _parse_head(self) -> bool:
@@ -313,7 +314,7 @@ class Links:
         self._closed = False
 
     def idle(self) -> Link | None:
-        """A connection that is there already."""
+        """An existing connection."""
         while self._idle:
             link = self._idle.pop()
             if link.is_usable:
@@ -322,7 +323,7 @@ class Links:
         return None
 
     async def connect(self) -> Link:
-        """A new connection, to the node that it is meant to lead to."""
+        """A new connection, verified to lead to the right node."""
         loop = asyncio.get_running_loop()
         connecting = loop.create_connection(
             lambda: Link(self._take_back), self._host, self._port, ssl=self._tls
@@ -346,7 +347,7 @@ class Links:
         return link
 
     async def _is_proved(self, link: Link) -> bool:
-        """Find out whether this is the node that it should be."""
+        """Check that this is the expected node."""
         challenge = secrets.token_hex(peers.CHALLENGE_BYTES).encode()
         head = b"GET %b?challenge=%b HTTP/1.1\r\nhost: localhost\r\n\r\n" % (HELLO, challenge)
         reply = await link.request(head)
@@ -356,7 +357,7 @@ class Links:
         )
 
     def _in_vain(self, what: str, reason: str) -> LinkBroken:
-        """Say so in the log: once, and not for each request that is tried again and again."""
+        """Log the failure: once, and not for every retried request."""
         if self._trouble != what:
             self._trouble = what
             log.warning(what, address=self.address, node=self._node_id, reason=reason)

@@ -1,10 +1,10 @@
-"""Nodes that say nothing: is a node still there that requests wait for?
+"""Unresponsive nodes: is the node that requests wait for still there?
 
 An answer may take its time: a commit waits for its replicas, a worker for messages. So there is no
 time limit for it. But a node that has not answered for a whole lease is asked for its proof again,
-on a new connection. It gives that at once if it hears anything. If it has not for as long as
-requests wait for an owner, everyone who waits for it is told that it is gone. The others may reach
-it nevertheless, and PostgreSQL may see it alive, so nobody takes over.
+on a new connection. It gives that at once if it receives anything. If it has not for as long as
+requests wait for an owner, all requests waiting for it fail. Other nodes may still reach it, and
+PostgreSQL may see it alive, so nobody takes over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 
 class Liveness:
-    """What is known of the nodes that this one waits for."""
+    """What is known about the nodes that this one waits for."""
 
     def __init__(self, lease_s: float, patience_s: float) -> None:
         self._lease_s = lease_s
@@ -33,7 +33,7 @@ class Liveness:
         self._asking: dict[int, asyncio.Task[None]] = {}
 
     def looked(self, node_id: int, links: Callable[[], Links], waiting: Iterable[Link]) -> None:
-        """See whether anybody has waited for a node for too long."""
+        """Check whether anything has waited too long for a node."""
         if node_id in self._asking:
             return
         since_s = monotonic() - self._lease_s

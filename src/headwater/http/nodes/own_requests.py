@@ -1,4 +1,4 @@
-"""Requests that a node makes for itself, through whichever node can answer them."""
+"""Requests that a node makes on its own behalf, to whichever node can answer them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _HOST: Final = b"localhost"
 
 
 class OwnRequests:
-    """What a node does with streams that it may not own."""
+    """Operations on streams that this node may not own."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
 
     async def append(self, path: str, command: Append) -> None:
-        """Raises StorageUnavailable if it may be tried again."""
+        """Raises StorageUnavailable if it may be retried."""
         headers = {}
         if command.content_type is not None:
             headers[names.CONTENT_TYPE] = command.content_type.encode()
@@ -47,15 +47,15 @@ class OwnRequests:
         _demand_success(path, answer)
 
     async def create(self, path: str, content_type: str) -> None:
-        """Unless there is one already, whatever it holds."""
-        # This node raises what another one answers with 409.
+        """Create the stream unless one exists, whatever it holds."""
+        # This node raises where another one answers with 409.
         with suppress(ConfigConflict):
             answer = await self._ask("PUT", path, {names.CONTENT_TYPE: content_type.encode()})
             if answer.status != 409:
                 _demand_success(path, answer)
 
     async def holds_json(self, path: str) -> bool:
-        """Whether a stream holds JSON, and takes any message whatever its id."""
+        """Whether a stream holds JSON, and accepts messages with any id."""
         answer = await self._ask("HEAD", path, {})
         _demand_success(path, answer)
         found = {name.lower(): value for name, value in (*answer.headers, *parsed(answer.lines))}

@@ -1,9 +1,9 @@
-"""Requests from node to node: what goes along with them, and what comes back.
+"""Requests from node to node: what is sent along with them, and what comes back.
 
-A request is passed on with everything that the client sent, so that the owner knows the caller as
-this node does, and with who the client is: its address and its scheme. It shows a pass that only a
-node of the cluster can have (`core.peers`). One that comes with a pass is not charged for again,
-and says how often it was passed on, so that none goes round for ever.
+A request is forwarded with everything that the client sent, so that the owner knows the caller as
+this node does, and with the client's address and scheme. It carries a pass that only a node of the
+cluster can have (`core.peers`). A request with a pass is not charged again, and says how often it
+was forwarded, so that none circulates for ever.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _HOPS: Final = b"headwater-hops"
 _PEER: Final = b"headwater-peer"
 _SCHEME: Final = b"headwater-scheme"
 _FOR_ITSELF: Final = b"headwater-for-itself"
-# Ours, and those that concern one connection and not what it carries.
+# Our own headers, and those that concern a connection and not its content.
 _LEFT_OUT: Final = frozenset(
     {
         NODE,
@@ -85,11 +85,11 @@ class Passing:
         self._liveness = liveness
         self._links: dict[int, Links] = {}
         self._under_way: dict[int, set[Link]] = {}
-        """By node, the connections on which something is waited for."""
+        """By node, the connections with unanswered requests."""
         self._tasks: set[asyncio.Task[Answer]] = set()
 
     def recognise(self, request: Request) -> None:
-        """Learn what another node says of a request, if it is one."""
+        """Read what another node says about a request that it forwarded."""
         headers = request.headers
         if not compare_digest(headers[NODE], self._pass):
             return
@@ -102,10 +102,10 @@ class Passing:
         request.peer = Peer(address, scheme, request.peer.readers)
         request.is_of_node = _FOR_ITSELF in headers
 
-    # ── There ────────────────────────────────────────────────────────────────────────────────
+    # ── Forwarding ───────────────────────────────────────────────────────────────────────────
 
     async def pass_on(self, request: Request, to: NodeSeen) -> Answer:
-        """Raises LinkBroken if the node is not there, or is gone before it has answered."""
+        """Raises LinkBroken if the node is down, or goes away before it has answered."""
         links = self._links_to(to)
         link = links.idle() or await links.connect()
         waiting = self._under_way.setdefault(to.id, set())
@@ -130,8 +130,9 @@ class Passing:
         to: NodeSeen,
         again: Callable[[LinkBroken], Coroutine[Any, Any, Answer]],
     ) -> replies.Reply[Answer] | None:
-        """The same over a connection that is there already, without a task that waits. None if
-        there is no such connection. If the node is gone, the answer is that of `again`."""
+        """The same over an existing connection, without a task that waits. None if there is no such
+        connection. If the node is gone, the answer is that of `again`.
+        """
         links = self._links_to(to)
         link = links.idle()
         if link is None:
@@ -174,7 +175,7 @@ class Passing:
     def _later(self, answering: Coroutine[Any, Any, Answer], answer: replies.Reply[Answer]) -> None:
         def done(task: asyncio.Task[Answer]) -> None:
             self._tasks.discard(task)
-            # It is cancelled if the client is gone: then nobody hears of this.
+            # It is cancelled if the client is gone: then nobody sees this.
             error = OutcomeUnknown() if task.cancelled() else task.exception()
             answer.settle(error if isinstance(error, Exception) else task.result())
 
@@ -191,7 +192,7 @@ class Passing:
             links = self._links[node.id] = Links(address, node.id, self._secret, most)
         return links
 
-    # ── And back ─────────────────────────────────────────────────────────────────────────────
+    # ── Answers ──────────────────────────────────────────────────────────────────────────────
 
     async def _taken_or(
         self,
@@ -223,7 +224,7 @@ class Passing:
         return Response(reply.status, [], bytes(body), lines=_kept(reply.lines))
 
     def _events(self, waiting: set[Link], link: Link, reply: Reply) -> EventStream:
-        """An event stream, handed on as it comes."""
+        """An event stream, forwarded as it arrives."""
         tasks: list[asyncio.Task[None]] = []
 
         def start(sink: Sink) -> None:
@@ -241,7 +242,7 @@ class Passing:
     # ── Nodes that are gone ──────────────────────────────────────────────────────────────────
 
     def looked(self, nodes: Iterable[NodeSeen]) -> None:
-        """Wait no longer for nodes that are not there any more, or that hear nothing."""
+        """Stop waiting for nodes that are gone or unresponsive."""
         known = {node.id: node for node in nodes}
         for node_id in [node_id for node_id in self._under_way if node_id not in known]:
             for link in list(self._under_way.pop(node_id)):
@@ -260,8 +261,9 @@ class Passing:
 
 
 def may_wait(request: Request) -> bool:
-    """Whether the owner has to know when the client is gone: it may wait for news, and what a fetch
-    gets while nobody is there to take it would be kept from all other members."""
+    """Whether the owner has to know when the client is gone: the request may wait for data, and
+    messages fetched for a client that is gone would be withheld from all other members.
+    """
     if request.method == "GET":
         return True
     route = request.match.resource.routes.get(request.method) if request.match else None
@@ -269,7 +271,7 @@ def may_wait(request: Request) -> bool:
 
 
 async def _unless_gone(request: Request, link: Link, asked: replies.Reply[Reply]) -> Reply:
-    """Nobody waits for news for a client that is gone."""
+    """Wait for the answer, but not for a client that is gone."""
     is_gone = False
 
     def gone() -> None:
@@ -279,7 +281,7 @@ async def _unless_gone(request: Request, link: Link, asked: replies.Reply[Reply]
 
     request.on_disconnect = gone
     if request.is_abandoned:
-        # It went while its owner was looked for.
+        # The client left while its owner was being found.
         gone()
     try:
         return await asked
@@ -299,7 +301,7 @@ async def _pipe(reply: Reply, sink: Sink) -> None:
             if sink.paused and not await sink.drained():
                 return
     except LinkBroken:
-        # The owner is gone. The reader comes back by its offset.
+        # The owner is gone. The reader reconnects from its offset.
         pass
     except Exception as error:
         report(error)
@@ -307,7 +309,7 @@ async def _pipe(reply: Reply, sink: Sink) -> None:
 
 
 def _head(request: Request, pass_line: bytes) -> bytes:
-    """What its sender said, and then what this node says of it."""
+    """What the sender said, and then what this node says about it."""
     peer, body = request.peer, request.body
     lines = [
         _said(request),
@@ -328,7 +330,7 @@ def _head(request: Request, pass_line: bytes) -> bytes:
 
 
 def _said(request: Request) -> bytes:
-    """The request line and the headers; made once for all requests that share them."""
+    """The request line and the headers; built once for all requests that share them."""
     known = request.head
     if known is None:
         return _lines(request)
@@ -343,7 +345,7 @@ def _lines(request: Request, without: bytes = b"") -> bytes:
     query = b"?" + request.query if request.query else b""
     lines = [b"%b %b%b HTTP/1.1\r\n" % (request.method.encode(), request.path, query)]
     if b"host" not in request.headers:
-        # It came in HTTP/1.0, which can do without, or from this node itself.
+        # It came in HTTP/1.0, which does not require it, or from this node itself.
         lines.append(b"host: localhost\r\n")
     lines += [
         b"%b: %b\r\n" % (name, value)
@@ -354,7 +356,7 @@ def _lines(request: Request, without: bytes = b"") -> bytes:
 
 
 def _kept(lines: list[bytes]) -> bytes:
-    """The headers of an answer that are the owner's to say."""
+    """The headers of an answer that come from the owner."""
     return b"".join(
         [
             line + b"\r\n"

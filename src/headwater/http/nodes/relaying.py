@@ -1,11 +1,12 @@
-"""Relayed feeds: a node follows a stream of another node's once, for all of its own readers.
+"""Relayed feeds: a node follows another node's stream once, for all of its own readers.
 
-The owner sends a feed (GET /v1/cluster/feed) to each node that asks for one: to the owner, that is
-one more live reader. The node keeps a mirror of the stream, which its readers hang off
-(`headwater.cluster.mirrors`). Whoever comes to read sees everything that was acknowledged before:
-the owner is asked how far the stream is, once for all who have come meanwhile, and nobody begins
-before the mirror is as far. When a feed ends, because the stream has another owner or the owner is
-gone, it begins again where the mirror ends. Readers only notice if no owner is found for too long.
+The owner sends a feed (GET /v1/cluster/feed) to each node that asks for one; to the owner, that is
+one more live reader. The node keeps a mirror of the stream, which its readers are attached to
+(`headwater.cluster.mirrors`). A new reader sees everything that was acknowledged before: the owner
+is asked for the stream's tail, once for all readers that arrived meanwhile, and none of them starts
+before the mirror has reached it. When a feed ends, because the stream has a new owner or the owner
+is gone, it is reopened where the mirror ends. Readers only notice if no owner is found for too
+long.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from headwater.service.log import Log
 FEED: Final = b"/v1/cluster/feed"
 MIRRORS_MAX: Final = 10_000
 _LINGER_S: Final = 20.0
-"""How long a stream is followed without readers."""
+"""How long a stream without readers is followed."""
 _SILENCE_S_MAX: Final = 3.0 * KEEP_ALIVE_S
 _LOOK_AGAIN_S: Final = 0.2
 _REPLACED_MAX: Final = 3
@@ -83,7 +84,7 @@ class FeedResource:
         try:
             return await self._feed(query)
         except OwnedElsewhere as error:
-            # Not raised: that would pass the request on, and the feed would go through two nodes.
+            # Not raised: that would forward the request, and the feed would go through two nodes.
             return error_response(error)
 
     async def _feed(self, query: dict[str, str]) -> Answer:
@@ -105,7 +106,7 @@ class FeedResource:
 
 
 class RelayReader(FeedReader):
-    """A node that follows a stream of this one."""
+    """Another node that follows a stream of this one."""
 
     __slots__ = ("_told",)
 
@@ -134,7 +135,7 @@ class RelayReader(FeedReader):
         self.sink.end()
 
 
-# ── At the node that has the readers ─────────────────────────────────────────────────────────
+# ── At the node with the readers ─────────────────────────────────────────────────────────────
 
 
 class Relay:
@@ -152,7 +153,7 @@ class Relay:
         return len(self._lines)
 
     async def entry(self, path: str) -> Entry:
-        """What a live reader of a stream hangs off, with everything acknowledged until now."""
+        """What live readers of a stream attach to, with everything acknowledged so far."""
         shard = 0
         for _ in range(_REPLACED_MAX):
             line = self._lines.get(path)
@@ -169,7 +170,7 @@ class Relay:
 
     def _begin(self, path: str, shard: int) -> Line:
         if len(self._lines) >= MIRRORS_MAX:
-            # They are passed on one by one, then.
+            # The readers are forwarded one by one, then.
             raise OwnedElsewhere(shard)
         mirror = Mirror(path, shard, self._held, self.log.limits)
         line = self._lines[path] = Line(self, mirror)
@@ -180,7 +181,7 @@ class Relay:
             del self._lines[line.mirror.path]
 
     def release_hot(self) -> None:
-        """Readers of what is not in memory read from the database."""
+        """Drop mirrored data over the limit. Readers that still need it read from the database."""
         if self._held.total > self.log.limits.hot_bytes_max:
             for line in self._lines.values():
                 line.mirror.clear()
@@ -191,7 +192,7 @@ class Relay:
 
 
 class Line:
-    """From the owner of a stream, whoever that is, to its mirror here."""
+    """The link from the owner of a stream, whichever node that is, to its mirror here."""
 
     def __init__(self, relay: Relay, mirror: Mirror) -> None:
         self._relay = relay
@@ -200,14 +201,14 @@ class Line:
         self._over = asyncio.Event()
         self._used_s = monotonic()
         self._asked: asyncio.Task[None] | None = None
-        """The question to the owner that is under way, and the one after it."""
+        """The current request to the owner, and the one after it."""
         self._to_ask: asyncio.Task[None] | None = None
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(_LINGER_S, self._linger)
         self._following = loop.create_task(self._follow())
 
     def _linger(self) -> None:
-        """Nobody may have read it for a while. Those who poll come back within moments."""
+        """Stop following after a while without readers. Those that poll return within moments."""
         if not self.mirror.entry.listeners and monotonic() - self._used_s >= _LINGER_S:
             self.stop()
         else:
@@ -231,10 +232,10 @@ class Line:
                     await relay.node.change(_LOOK_AGAIN_S)
                     await self._look()
             if not mirror.is_over:
-                # There is nothing more to come. It is kept for those who have not read all of it.
+                # Nothing more will come. Keep it for readers that have not read all of it.
                 await self._over.wait()
         except StreamError:
-            # No owner in all this time. Readers come back, perhaps to another node.
+            # No owner in all this time. Readers reconnect, perhaps to another node.
             pass
         except Exception as error:
             report(error)
@@ -244,7 +245,7 @@ class Line:
             mirror.end()
 
     async def _attempt(self) -> bool:
-        """Follow the stream until the feed ends; whether there was one."""
+        """Follow the stream until the feed ends; returns whether there was one."""
         answer = await self._ask(live=True)
         if isinstance(answer, Response):
             return False
@@ -261,7 +262,7 @@ class Line:
         self._relay.release_hot()
 
     async def _ask(self, *, live: bool) -> Answer:
-        """Ask the owner for a feed, or only for where the stream ends. Refusals are understood."""
+        """Ask the owner for a feed, or only for the tail. A refusal may end the mirror."""
         mirror = self.mirror
         query = f"stream={quote(mirror.path, safe='')}"
         if live:
@@ -274,12 +275,12 @@ class Line:
             if answer.status in _FATES:
                 mirror.lose(_FATES[answer.status])
             elif answer.status < 500:
-                # It has another past than what is known here: a database that was restored.
+                # Its history differs from what is known here: the database was restored.
                 mirror.end()
         return answer
 
     async def _look(self) -> None:
-        """Find the owner again; a stream that was made again may be in another shard."""
+        """Find the owner again; a recreated stream may be in another shard."""
         with suppress(StorageUnavailable):
             await self._relay.node.refresh()
             (shard,) = await self._relay.node.shards_of({self.mirror.path})
@@ -288,12 +289,12 @@ class Line:
     # ── The tail ─────────────────────────────────────────────────────────────────────────────
 
     async def confirm(self) -> None:
-        """Wait until everything is here that was acknowledged before this was asked."""
+        """Wait until everything acknowledged before this call is here."""
         self._used_s = monotonic()
         mirror = self.mirror
         if self._to_ask is None:
             self._to_ask = asyncio.ensure_future(self._question())
-            # There may be nobody left to be told of a failure.
+            # Nobody may be left to receive the error.
             self._to_ask.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
         await asyncio.shield(self._to_ask)
         if mirror.is_over:
@@ -326,5 +327,5 @@ class Line:
         try:
             return decode(answer.body)
         except msgspec.DecodeError:
-            # Whatever it is, it does not know the stream.
+            # Whatever this node is, it does not know the stream.
             raise OwnedElsewhere(self.mirror.entry.shard) from None

@@ -1,8 +1,8 @@
-"""Lists of subscriptions in a cluster: each node has its own, and a list is made of all of them.
+"""Lists of subscriptions in a cluster: each node has its own, and they are merged into one list.
 
-A node that passes on such a request gets the part of the one that it asks, and which shards that is
-about. Shards change hands meanwhile, so a list is complete only if it covers every shard; until
-then the nodes are asked again.
+A node that forwards such a request gets the part of the node it asks, and which shards that covers.
+Shards change hands meanwhile, so a list is complete only if it covers every shard; until then the
+nodes are asked again.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class SubscriptionList:
         before = self._node.shards
         answer = await resolved(self._answer(request))
         assert isinstance(answer, Response)
-        # What came meanwhile is not among them.
+        # Shards that arrived meanwhile are not included.
         shards = ",".join(map(str, sorted(before & self._node.shards)))
         return msgspec.structs.replace(answer, headers=[*answer.headers, (_SHARDS, shards)])
 
@@ -111,7 +111,7 @@ def _is_part(answer: Response) -> bool:
 
 def _merged(answers: list[Response], limit: int) -> Response:
     parts = [_subscriptions_in(answer) for answer in answers]
-    # One that changed hands meanwhile may be in two parts.
+    # A subscription that changed hands meanwhile may be in two parts.
     found = sorted({name: one for part, _ in parts for name, one in part.items()}.items())
     is_more = len(found) > limit or any(is_more for _, is_more in parts)
     shown = found[:limit]
@@ -123,7 +123,7 @@ def _merged(answers: list[Response], limit: int) -> Response:
 
 
 def _subscriptions_in(answer: Response) -> tuple[dict[str, msgspec.Raw], bool]:
-    """Those of a part, by name, and whether there are more."""
+    """The subscriptions of a part, by name, and whether there are more."""
     assert isinstance(answer.body, bytes)
     part = msgspec.json.decode(answer.body, type=_Part)
     found = {msgspec.json.decode(one, type=_Named).id: one for one in part.subscriptions}
