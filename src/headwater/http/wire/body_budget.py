@@ -1,8 +1,8 @@
-"""A budget for bodies: how much of the bodies of requests may be in memory at once.
+"""A budget for bodies: how many bytes of request bodies may be in memory at once.
 
-A body is counted from when it is announced, or from when it turns out to be long, until its request
-is answered. All of them share one budget, and no caller takes more than it leaves to others
-(`core.shares`). Small bodies are not counted: the number of connections bounds them.
+A body is counted from when it is announced, or turns out to be long, until its request is answered.
+All of them share one budget, and no caller takes more than it leaves to others (`core.shares`).
+Small bodies are not counted: the number of connections bounds them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SMALL_BYTES: Final = 16 * 1024
 
 
 class Claim:
-    """What one body takes up. It may grow, and is given back once."""
+    """The memory reserved for one body. It may grow, and is released once."""
 
     __slots__ = ("_budget", "_holder", "size")
 
@@ -25,7 +25,7 @@ class Claim:
         self.size = 0
 
     def grow(self, size: int) -> bool:
-        """Take up so much in all. False when there is no room for that."""
+        """Grow to a total size. False if there is no room for it."""
         more = size - self.size
         if more > 0:
             if not self._budget.shares.allow(self._holder, more):

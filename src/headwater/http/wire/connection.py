@@ -1,14 +1,14 @@
-"""One HTTP/1.1 connection: the seam between sockets and handlers.
+"""One HTTP/1.1 connection: the boundary between sockets and handlers.
 
-uvloop moves the bytes, `inbox` makes requests of them, and this module answers one request after
-the other. `flow_control` keeps an eye on slow peers; `event_sink` and `file_sending` send what does
-not fit into one write. No other module knows about any of it.
+uvloop moves the bytes, `inbox` turns them into requests, and this module answers one request after
+the other. `flow_control` watches for slow peers; `event_sink` and `file_sending` send what does not
+fit into one write. No other module knows about any of it.
 
-A request is answered without a task when its handler can answer at once, and with a callback on a
-future when it has to wait for a commit. Idle event streams cost no task either.
+A request is answered without a task if its handler can answer at once, and with a callback on a
+future if it has to wait for a commit. Idle event streams need no task either.
 
-Whatever breaks while a request is read or answered is logged, and the peer hears of it: by a 500
-while nothing of the answer is out, and otherwise by the end of the connection.
+Any failure while a request is read or answered is logged and signalled to the peer: with a 500 if
+none of the answer has been sent, otherwise by closing the connection.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 _BODILESS: Final = frozenset({204, 304})
 _EXPELLED: Final = "the key or token is not valid any more; get a new one"
 _FOREVER: Final = float("inf")
-# Larger bodies are handed over as they are, so that all who are sent the same one share it.
+# Larger bodies are passed on without a copy, so that all recipients of the same body share it.
 _SHARED_BYTES: Final = 64 * 1024
-# How long a peer may keep sending a body that was refused, so that it can read the refusal.
+# How long a peer may keep sending a refused body, so that it gets to read the refusal.
 _LINGER_S: Final = 2.0
 # How long a peer that is turned away has to send a probe.
 _PROBE_S: Final = 1.0
@@ -85,27 +85,27 @@ class Connection(FlowControl):
         self.current = None
 
     def eof_received(self) -> bool:
-        """The peer sends no more. It may still be waiting for the answers to what it sent.
+        """The peer sends no more. It may still wait for the answers to what it sent.
 
-        One that waits for news has most likely hung up, and there is no way to tell.
+        A peer that waits for data has most likely hung up, but there is no way to tell.
         """
         current = self.current
         if current is None or current.on_disconnect is not None:
             return False
         last = None if self._inbox is None else self._inbox.last
         (last or current).keep_alive = False
-        # There is no half of a TLS connection.
+        # TLS connections cannot be half-closed.
         return not self._server.is_secure
 
     @or_abort
     def resume_writing(self) -> None:
         super().resume_writing()
-        # A transport of asyncio that is closed inside of this call ends twice.
+        # An asyncio transport that is closed inside this call ends twice.
         asyncio.get_running_loop().call_soon(self._catch_up)
 
     @or_abort
     def _catch_up(self) -> None:
-        """The peer has taken what it was sent: go on with what had to wait for that."""
+        """The peer has read what it was sent: continue with what had to wait for that."""
         self.restart_clock()
         if self._file is not None:
             self._file.start()
@@ -135,17 +135,17 @@ class Connection(FlowControl):
         is_sending = self._inbox is not None and self._inbox.reader.in_body
         self._stop_reading()
         if is_sending and not self._server.is_secure:
-            # A close with something unread would take the answer from the peer before it is read.
+            # Closing with unread input would discard the answer before the peer reads it.
             self._transport.write_eof()
             self.deadline = self._server.now + _LINGER_S
         else:
             self._transport.close()
 
-    # ── What the server asks of it ───────────────────────────────────────────────────────────
+    # ── Called by the server ─────────────────────────────────────────────────────────────────
 
     @property
     def caller(self) -> Caller | None:
-        """Who the current request or event stream is for, if callers are known."""
+        """Who sent the current request or event stream, if callers are known."""
         return self._caller if self.current is None else self.current.caller
 
     def abort(self) -> None:
@@ -181,7 +181,7 @@ class Connection(FlowControl):
             self._transport.close()
 
     def expel(self) -> None:
-        """The caller is not valid any more: end what it reads or waits for, and let writes end."""
+        """The caller is no longer valid: end its reads and waits, and let its writes finish."""
         current = self.current
         if self._sink is not None:
             self._sink.end()
@@ -202,7 +202,7 @@ class Connection(FlowControl):
         try:
             if not inbox.take(data):
                 asyncio.get_running_loop().call_soon(self.proceed)
-            # A head has to be complete in time however it trickles; a body has to keep a pace.
+            # A head has a deadline however slowly it trickles in; a body has to keep a pace.
             if (
                 reader.started
                 and self.current is None
@@ -218,10 +218,10 @@ class Connection(FlowControl):
 
     @or_abort
     def proceed(self) -> None:
-        """Answer what waits for its turn, then read on."""
+        """Answer the waiting requests, then read on."""
         inbox = self._inbox
         if inbox is None or self._looping:
-            # While looping, an answer was there at once, or came while more was being read.
+            # While looping, the answer was immediate, or came while more was being read.
             return
         self._looping = True
         try:
@@ -240,24 +240,24 @@ class Connection(FlowControl):
 
     @property
     def is_free(self) -> bool:
-        """Whether the next request can be answered: it is its turn, and the peer reads."""
+        """Whether the next request can be answered: its turn has come, and the peer reads."""
         return self.current is None and not self.paused and self._inbox is not None
 
     def _is_done(self, inbox: Inbox) -> bool:
-        """Whether everything that came as a request has its answer, and more may follow."""
+        """Whether every request received has its answer, and more may follow."""
         return self.current is None and self._inbox is not None and not inbox.waiting
 
     # ── Answering ────────────────────────────────────────────────────────────────────────────
 
     def handle(self, request: Request) -> None:
-        """Answer a request, now or when its answer is there."""
+        """Answer a request, now or when its answer is ready."""
         self.current = request
         request.began_s = perf_counter()
         try:
             if request.method == "GET" and request.path not in PROBE_TARGETS:
                 self._server.readers.check(self.peer.address)
             reply = self._server.handler(request)
-            # First what is most frequent, and quick to tell.
+            # The most frequent case first, which is also quick to recognise.
             if isinstance(reply, Deferred):
                 self._answer_later(request, reply)
                 return
@@ -271,7 +271,7 @@ class Connection(FlowControl):
 
     def _answer_later(self, request: Request, later: Deferred) -> None:
         self.deadline, render = _FOREVER, later.render
-        # Called here and now if it is a reply that is there already.
+        # Called immediately if the reply is already settled.
         later.future.add_done_callback(lambda done: self._finish(request, done, render))
 
     @or_abort
@@ -289,7 +289,7 @@ class Connection(FlowControl):
             answer = outcome(done, render, request)
             if isinstance(answer, Response) and len(answer.body) >= _SHARED_BYTES:
                 try:
-                    # Many may have waited for the same, each when there was room for it.
+                    # Many may have waited for the same data, each admitted while there was room.
                     self._server.readers.check(self.peer.address)
                 except StreamError as error:
                     answer = failure(error, request)
@@ -323,7 +323,7 @@ class Connection(FlowControl):
         server.traffic.answered(request, response.status, response.code)
         if request.charge is not None:
             request.charge(len(body))
-        # The response may be shared with other connections, so it is not changed here.
+        # The response may be shared with other connections, so it is not modified here.
         close = response.close or not request.keep_alive or server.stopping
         if isinstance(body, FileBody) and request.method != "HEAD":
             # The request stays the current one until all of it is sent.
@@ -341,7 +341,7 @@ class Connection(FlowControl):
         body, heads = response.body, self._server.heads
         is_head = request is not None and request.method == "HEAD"
         if is_head or response.status in _BODILESS or isinstance(body, FileBody):
-            # What a GET would have sent is not known here, and nothing else may be said.
+            # The length that a GET would have sent is unknown here, and no other may be given.
             self.write(heads.of_response(response, request, None, close=close))
         elif len(body) < _SHARED_BYTES:
             self.write(heads.of_response(response, request, len(body), close=close) + body)
@@ -352,7 +352,7 @@ class Connection(FlowControl):
             self._close()
 
     def _respond_last(self, response: Response) -> None:
-        """There is nothing else to say if this fails as well."""
+        """Send a last response. If this fails too, there is nothing else to do."""
         try:
             self._respond(response, None, close=True)
         except Exception as error:
@@ -360,13 +360,13 @@ class Connection(FlowControl):
             self.abort()
 
     def file_failed(self, error: Exception) -> None:
-        """The response cannot be finished: the peer is gone, or the file is not what it was."""
+        """The response cannot be finished: the peer is gone, or the file has changed."""
         if not isinstance(error, ConnectionError):
             report(error, self.current)
         self.abort()
 
     def file_sent(self) -> None:
-        """All of it is on its way."""
+        """The whole file has been sent."""
         request, self._file, self.current = self.current, None, None
         if self._server.stopping or (request is not None and not request.keep_alive):
             self._close()

@@ -45,7 +45,7 @@ class EventSink:
         self._readers = readers
         self._holder = holder
         self._events: EventStream | None = events
-        # HTTP/1.0 knows no chunks: there, the response ends with the connection.
+        # HTTP/1.0 has no chunks: there, the response ends with the connection.
         self._chunked = chunked
         self.ended_here = False
         self.cut_off = False
@@ -85,7 +85,7 @@ class EventSink:
     def end(self) -> None:
         if self._events is not None:
             self.ended_here = True
-            # What is not on its way yet may never get there.
+            # Data that has not been sent yet may never arrive.
             self.cut_off = self._transport.get_write_buffer_size() > 0
             if self._chunked:
                 self._transport.write(_LAST_CHUNK)
@@ -93,7 +93,7 @@ class EventSink:
             self.over()
 
     def over(self) -> None:
-        """The reader is gone, or is sent away."""
+        """The reader is gone, or was disconnected."""
         events, self._events = self._events, None
         if events is None:
             return

@@ -1,10 +1,10 @@
 """Sending a body from files: the kernel moves the bytes from file to socket.
 
 The transport of the connection must have nothing left to write, and nothing may be written through
-it until this is done. uvloop watches its own socket and lets nobody else watch it, so when the
-peer is slower than the file, a duplicate of the descriptor is watched instead.
+it until this is done. uvloop watches its own socket and lets nobody else watch it, so when the peer
+is slower than the file, a duplicate of the descriptor is watched instead.
 
-The kernel knows nothing of the keys of a TLS connection; there the bytes pass through us.
+The kernel does not have the keys of a TLS connection; there the bytes pass through us.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from headwater.http.wire.connection import Connection
 
 _COPY_BYTES: Final = 256 * 1024
-# Everyone else on the loop gets a turn after this much, however fast the peer is.
+# After this much, everyone else on the loop gets a turn, however fast the peer is.
 _TURN_BYTES: Final = 2 * 1024 * 1024
-# When there is no descriptor left to watch with, look again after this.
+# When there is no descriptor left to watch with, retry after this.
 _LOOK_AGAIN_S: Final = 0.05
 
 
 class FileSending(Protocol):
-    """One response under way."""
+    """One response being sent."""
 
     def start(self) -> None:
-        """Begin, unless something written before is still waiting; then it is called again."""
+        """Start, unless earlier data is still waiting to be written; then it is called again."""
 
     def cancel(self) -> None:
         """The connection is gone."""
@@ -45,7 +45,7 @@ def send_file(
     *,
     is_secure: bool,
 ) -> FileSending:
-    """Has to be started."""
+    """Must be started."""
     return (_Copying if is_secure else _Kernel)(connection, transport, head, body)
 
 
@@ -58,7 +58,7 @@ class _Kernel:
         self._connection = connection
         self._transport = transport
         first, *others = body.parts
-        # The bracket of a JSON array goes along with the head.
+        # The opening bracket of a JSON array is sent with the head.
         begin = [head + first] if isinstance(first, bytes) else [head, first]
         self._parts: list[Piece] = [*begin, *others]
         self._parts.reverse()
@@ -101,7 +101,7 @@ class _Kernel:
             self._connection.file_failed(error)
 
     def _send_a_turn(self) -> tuple[bool, bool]:
-        """Send what may be sent in one go: whether the peer has to read first, and took any."""
+        """Send one turn's worth: whether the peer has to read first, and whether it took any."""
         left = _TURN_BYTES
         try:
             while self._parts and left > 0:
@@ -111,7 +111,7 @@ class _Kernel:
         return False, True
 
     def _send_some(self, most: int) -> int:
-        """Send a bit of the current part; BlockingIOError when the peer has to read first."""
+        """Send a bit of the current part; BlockingIOError if the peer has to read first."""
         part = self._parts[-1]
         most = min(most, len(part) - self._sent)
         if isinstance(part, bytes):

@@ -1,4 +1,4 @@
-"""Flow control of a connection: how much its peer has not taken yet, and how long that may last."""
+"""Flow control of a connection: how much its peer has not read yet, and how long that may last."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from headwater.http.wire.server import Server
 
 UNSENT_BYTES_HIGH: Final = 16 * 1024
-"""A peer that has more than this to take is slow, and answers to it wait."""
+"""A peer with more than this unread is slow, and answers to it wait."""
 
 P = ParamSpec("P")
 C = TypeVar("C", bound="FlowControl")
 
 
 def or_abort(step: Callable[Concatenate[C, P], None]) -> Callable[Concatenate[C, P], None]:
-    """For methods that the loop calls: nobody else would end the connection if one raises."""
+    """For methods that the loop calls: nothing else would end the connection if one raises."""
 
     def guarded(self: C, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
@@ -51,9 +51,9 @@ class FlowControl(asyncio.Protocol):
         self.current: Request | None = None
         """The request that is being answered."""
         self.paused = False
-        """Whether the peer has so much unread that it is better to wait with more."""
+        """Whether the peer has so much unread data that the sender should wait."""
         self.deadline = server.now + server.timeouts.head_s
-        """When the peer has to be done with what it is doing."""
+        """When the peer has to be done with the current phase."""
 
     @property
     def address(self) -> str:
@@ -71,12 +71,12 @@ class FlowControl(asyncio.Protocol):
         self._release_drain()
 
     def measure(self) -> None:
-        """Tell `ReaderBudget` how much the peer has not taken yet."""
+        """Report to `ReaderBudget` how much the peer has not read yet."""
         if self._transport is not None:
             self._server.readers.measured(self, self._transport.get_write_buffer_size())
 
     async def drained(self) -> bool:
-        """Wait until the peer has taken most of what was written. False when it is gone."""
+        """Wait until the peer has read most of what was written. False if it is gone."""
         if self.paused and self._transport is not None:
             self._drain_waiter = asyncio.get_running_loop().create_future()
             await self._drain_waiter
@@ -92,6 +92,6 @@ class FlowControl(asyncio.Protocol):
             self._transport.write(data)
 
     def abort(self) -> None:
-        """Hang up at once, whatever is still to be sent."""
+        """Hang up at once, whatever is still unsent."""
         if self._transport is not None:
             self._transport.abort()

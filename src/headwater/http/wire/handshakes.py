@@ -1,9 +1,8 @@
-"""Connections over TLS until their handshake is done.
+"""TLS connections until their handshake is done.
 
-Each holds a descriptor, and nobody knows yet whose it is. The loop would neither count them nor
-bound them, so they are accepted here. If there are too many, the one that has waited longest makes
-room: whoever means it is done within a few round trips, and strangers who say nothing must not keep
-others out.
+Each holds a descriptor, and nobody knows yet whose it is. The loop would neither count nor bound
+them, so they are accepted here. If there are too many, the one that has waited longest is dropped:
+a genuine client is done within a few round trips, and silent strangers must not keep others out.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from typing import Final
 
 from headwater.http.wire.tls import Certificate
 
-# How long a peer may take to say goodbye.
+# How long a peer may take to close the TLS connection.
 _SHUTDOWN_S: Final = 5.0
-# How long to wait when there is no descriptor for one more connection.
+# How long to wait when there is no descriptor for another connection.
 _EXHAUSTED_S: Final = 0.1
 
 
@@ -34,12 +33,12 @@ class Handshakes:
         self._certificate = certificate
         self._make_connection = make_connection
         self._has_room = has_room
-        """Whether the server bears so many of them."""
+        """Whether the server can take this many of them."""
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._listening: list[socket.socket] = []
         self._under_way: dict[asyncio.Task[None], None] = {}
-        """The oldest first."""
+        """Oldest first."""
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -83,7 +82,7 @@ class Handshakes:
 
     async def _shake_hands(self, peer: socket.socket) -> None:
         peer.setblocking(False)
-        # Strangers send anything, or go away.
+        # Strangers send anything, or disconnect.
         with suppress(OSError):
             await self._loop.connect_accepted_socket(
                 self._make_connection,

@@ -1,7 +1,7 @@
-"""The inbox of a connection: what its peer has sent and nobody has answered yet.
+"""The inbox of a connection: what its peer has sent and has not been answered yet.
 
-Bytes are parsed slice by slice, and not while a request waits for its turn: a request takes many
-times the room of its bytes. While there is something to wait for, nothing more is read.
+Bytes are parsed slice by slice, and not while a request waits for its turn: a parsed request takes
+many times the room of its bytes. While anything waits, nothing more is read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headwater.http.wire.connection import Connection
     from headwater.http.wire.server import Server
 
-# After so many requests and pieces of bodies from one peer, everyone else on the loop gets a turn.
+# After this many requests and pieces of bodies from one peer, everyone else gets a turn.
 _TURN_STEPS: Final = 32
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -46,16 +46,16 @@ class Inbox:
     ) -> None:
         self.reader = RequestReader(server.limits, self, server.known_heads)
         self.refusal: Response | None = None
-        """The answer to what was no request. It comes last."""
+        """The answer to malformed input. It is sent last."""
         self.last_word: Response | None = None
-        """The answer to everything but probes."""
+        """The answer to everything except probes."""
         self._connection = connection
         self._server = server
         self._transport = transport
         self._input: memoryview | None = None
-        """What has arrived and is not parsed yet."""
+        """Received but not yet parsed."""
         self._waiting: deque[Request] | None = None
-        """Pipelined after the one that is being answered."""
+        """Pipelined after the request that is being answered."""
         self._paused = False
         self._owes_continue = False
 
@@ -68,9 +68,9 @@ class Inbox:
     # ── Bytes ────────────────────────────────────────────────────────────────────────────────
 
     def take(self, data: bytes) -> bool:
-        """Parse what has arrived. False when there is more to parse after everyone had a turn."""
+        """Parse what has arrived. False if more is left to parse after everyone else's turn."""
         if self._input is not None:
-            # It was on its way when reading was paused.
+            # It was already on its way when reading was paused.
             self._input = memoryview(bytes(self._input) + data)
             return True
         if len(data) <= SLICE_BYTES:
@@ -80,7 +80,7 @@ class Inbox:
         return self.read_on()
 
     def read_on(self) -> bool:
-        """Go on parsing, until a request has to wait for its turn. False as above."""
+        """Continue parsing, until a request has to wait for its turn. False as above."""
         reader = self.reader
         last = reader.steps + _TURN_STEPS
         while self._input is not None and not self._waiting and reader.steps <= last:
@@ -111,7 +111,7 @@ class Inbox:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether everything that came was read and handed on, and more may come."""
+        """Whether all input was parsed and handed on, and more may come."""
         return (
             self._waiting is None
             and self._input is None
@@ -176,7 +176,7 @@ class Inbox:
         return server.bodies.claim(request.holder)
 
     def refused(self, response: Response) -> None:
-        """Answered after everything that came before it; then the connection ends."""
+        """Answered after everything that came before; then the connection ends."""
         if self.refusal is None:
             self.refusal = response
             self._connection.proceed()

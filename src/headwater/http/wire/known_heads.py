@@ -1,13 +1,13 @@
 """Heads that were parsed before.
 
-Clients send nearly the same head with every request to a stream: only the length of the body
-differs, and the sequence number of a producer. With those two numbers taken out, the same bytes
-mean the same request, so a head that was parsed, checked and matched to its route once is looked up
-the next time. Nothing else is saved: every request passes the gate and its handler as always.
+Clients send nearly the same head with every request to a stream: only the length of the body and
+the sequence number of a producer differ. Without those two numbers, equal bytes mean the same
+request, so a head that was parsed, checked and matched to its route once is looked up the next
+time. Nothing else is skipped: every request passes the gate and its handler as always.
 
-A head is kept only if it stands by itself: its request came in one piece, with no body or a small
-one of a stated length, and the connection stays open. Heads that differ every time would only push
-out the others. There are two generations, so that heads in use stay.
+A head is kept only if it is self-contained: its request came in one piece, with no body or a small
+one of a stated length, and the connection stays open. Heads that differ every time must not push
+out the others, so there are two generations, and heads in use stay.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _END: Final = b"\r\n\r\n"
 _HEAD_BYTES_MAX: Final = 1024
 _HEADS_MAX: Final = 2048
 _LENGTH: Final = b"content-length"
-# The name stays in what is looked up. So each number there belongs to one that was parsed before.
+# The name stays in the look-up key, so each number belongs to a header that was parsed before.
 _NUMBERS: Final = re.compile(rb"(\r\n(?:content-length|producer-seq): )(\d{1,15})(?=\r\n)", re.I)
 _NEVER_THE_SAME: Final = frozenset(
     {names.STREAM_SEQ, names.MESSAGE_ID, names.REQUEST_ID, b"traceparent"}
@@ -40,15 +40,15 @@ class KnownHead:
     def __init__(self, first: Request, numbered: list[bytes]) -> None:
         self._first = first
         self.numbered = numbered
-        """The headers whose numbers differ, in the order in which they come."""
+        """The headers whose numbers differ, in order of appearance."""
         self.append: tuple[Any, ...] | None = None
-        """What its headers say about an append, once they were parsed."""
+        """What its headers say about an append, once parsed."""
         self.said: bytes | None = None
-        """Its lines as they are passed on to another node, without their numbers."""
+        """Its lines as forwarded to another node, without their numbers."""
 
     @property
     def repeats(self) -> bool:
-        """Whether there may be more requests with the very same numbers."""
+        """Whether more requests with the very same numbers may come."""
         return names.PRODUCER_SEQ not in self.numbered
 
     def headers(self, numbers: list[bytes]) -> dict[bytes, bytes]:
@@ -65,7 +65,7 @@ class KnownHead:
 
 
 Exact = tuple[KnownHead, dict[bytes, bytes], int]
-"""A head with its numbers: what it is, its headers, and the length of the body."""
+"""A head with its numbers: the head, its headers, and the length of the body."""
 
 
 class KnownHeads:
@@ -79,7 +79,7 @@ class KnownHeads:
         return len(self._young) + len(self._old) + len(self._exact)
 
     def find(self, data: bytes) -> Request | None:
-        """The request that these bytes are, if they are a whole one with a known head."""
+        """The request in these bytes, if they are exactly one with a known head."""
         end = data.find(_END, 0, _HEAD_BYTES_MAX) + 4
         head = data[:end]
         exact = self._exact.get(head) or self._look_up(head)
@@ -101,7 +101,7 @@ class KnownHeads:
                 return None
             self._keep(shape, known)
         if len(numbers) != len(known.numbered):
-            # Where a number was, there is nothing now.
+            # There is nothing where a number was.
             return None
         headers = known.headers(numbers)
         exact = known, headers, int(headers.get(_LENGTH, b"0"))
@@ -112,7 +112,7 @@ class KnownHeads:
         return exact
 
     def note(self, data: bytes, request: Request) -> None:
-        """Bytes that were parsed and ended with a request."""
+        """Remember bytes that were parsed and ended with a request."""
         end = data.find(_END, 0, _HEAD_BYTES_MAX) + 4
         length = len(request.body)
         if end + length != len(data) or length > SMALL_BYTES or not request.keep_alive:

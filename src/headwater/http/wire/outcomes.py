@@ -1,4 +1,4 @@
-"""From the result of a handler to an answer, and what to do when it failed."""
+"""From the result of a handler to an answer, and what to do if it failed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def failure(error: BaseException, request: Request | None) -> Response:
 
 def _forget_frames(error: BaseException) -> None:
     """An error refers to the frames it passed through, and one of those to the future that holds
-    the error. A large body in any of them would stay until the next garbage collection."""
+    the error. A large body in any of them would stay until the next garbage collection.
+    """
     passed: BaseException | None = error
     while passed is not None:
         passed.__traceback__ = None
@@ -74,7 +75,7 @@ def abandon(request: Request) -> None:
 
 
 def report(error: BaseException, request: Request | None = None) -> None:
-    """Log what should not have happened."""
+    """Log an unexpected error."""
     about = {}
     if request is not None:
         about = {"request_id": request.id, "method": request.method, "route": request.route}

@@ -1,11 +1,11 @@
-"""From bytes to requests: httptools parses, and this bounds what it is given.
+"""From bytes to requests: httptools parses, and this module bounds its input.
 
-A head that grows too large and a body that does are refused as they arrive, not when they are
-complete. A body that does not come along with its head is asked about first: its sender may be a
-stranger, and its resource may have no use for it, in which case it is read and dropped. Trailers
-count as headers do, and are dropped: nothing that follows a body changes what was asked for.
+Heads and bodies that grow too large are refused as they arrive, not when they are complete. If a
+body does not arrive together with its head, the handler is asked first: the sender may be a
+stranger, and the resource may have no use for the body, in which case it is read and dropped.
+Trailers count like headers, and are dropped: nothing after a body changes the request.
 
-We speak HTTP/1.1 only: a request that offers to upgrade is read again without the offer, because
+We speak HTTP/1.1 only: a request that offers to upgrade is parsed again without the offer, because
 the parser stops after such a head and would leave its body to another protocol.
 """
 
@@ -24,24 +24,24 @@ from headwater.http.wire.body_budget import SMALL_BYTES, Claim
 from headwater.http.wire.known_heads import KnownHeads
 
 _NOT_REPEATED: Final = frozenset({b"upgrade", b"connection", b"expect"})
-# A body that nobody needs is read and dropped up to here, so that the connection can be kept.
+# An unneeded body is read and dropped up to this size, so that the connection can be kept.
 _DISCARD_BYTES_MAX: Final = MIB
-# So much is parsed at a time, so that few requests are made before the first of them is answered.
+# This much is parsed at a time, so that few requests are built before the first is answered.
 SLICE_BYTES: Final = 8 * KIB
-# A body in more pieces than this, or larger, is put together as it arrives.
+# A body in more pieces than this, or larger, is joined as it arrives.
 _PARTS_MAX: Final = 256
 _PARTS_BYTES_MAX: Final = MIB
-# A peer that sends less than this in the time for bodies is too slow.
+# A peer that sends less than this within the body timeout is too slow.
 _PACE_BYTES: Final = 16 * KIB
 
 
 class Receiver(Protocol):
-    """Takes what was read."""
+    """Receives what was parsed."""
 
     def received(self, request: Request) -> None: ...
 
     def refused(self, response: Response) -> None:
-        """What came cannot become a request. Nothing more is read."""
+        """The input is not a valid request. Nothing more is read."""
 
     def failed(self, error: BaseException) -> None:
         """The server failed. Nothing more is read."""
@@ -50,10 +50,10 @@ class Receiver(Protocol):
         """The peer waits for a go-ahead before it sends the body."""
 
     def announced(self, request: Request) -> Response | int:
-        """How much body a request may have, when that is still to come; or why it is refused."""
+        """How much body a request may have, if it is still to come; or why it is refused."""
 
     def claim(self, request: Request) -> Claim:
-        """Room for a body that is not small."""
+        """Reserve room for a body that is not small."""
 
 
 class RequestReader:
@@ -123,23 +123,23 @@ class RequestReader:
 
     @property
     def slice_bytes(self) -> int:
-        """How much to feed at a time: a body whose length is known can be taken in as a whole."""
+        """How much to feed at a time: a body of known length can be taken in as a whole."""
         return max(SLICE_BYTES, self._length - self._body_bytes)
 
     def keeps_pace(self) -> bool:
-        """Whether so much of the body came since this last held that its sender gets more time."""
+        """Whether enough of the body has come since this was last true to allow more time."""
         if self._body_bytes - self._paced_bytes < _PACE_BYTES:
             return False
         self._paced_bytes = self._body_bytes
         return True
 
     def close(self) -> None:
-        """Nothing more is read. The parser refers to its reader, so one has to let go."""
+        """Nothing more is read. Parser and reader refer to each other; break the cycle."""
         self._stop()
         self._parser = None
 
     def feed(self, data: bytes | memoryview, *, more: bool = False) -> None:
-        """Take in what has arrived, or a slice of it with more to follow."""
+        """Parse what has arrived, or a slice of it with more to follow."""
         if self._refused:
             return
         whole = data if isinstance(data, bytes) and not self.started else None
@@ -150,7 +150,7 @@ class RequestReader:
                 self._receiver.received(request)
                 return
         self._completed = None
-        # Nothing but the beginning of a head has come if no more than one step is made from there.
+        # If no more than one step is made from there, only the beginning of a head has come.
         steps = self.steps if self.started else self.steps + 1
         try:
             self._parse(data)
@@ -161,7 +161,7 @@ class RequestReader:
         except httptools.HttpParserError:
             self._refuse(plain_error(400, "malformed_http", "the request is not valid HTTP/1.1"))
             return
-        # Nothing is kept of it here: the connection may be idle from now on.
+        # Keep no reference: the connection may be idle from now on.
         completed, self._completed = self._completed, None
         if whole is not None and completed is not None and not self.http_1_0:
             self._known.note(whole, completed)
@@ -171,7 +171,7 @@ class RequestReader:
             self._count_still(len(data) if steps == self.steps else 0)
 
     def _count_still(self, still_bytes: int) -> None:
-        """So many bytes have brought neither the end of a head nor any body."""
+        """Count bytes that brought neither the end of a head nor any body."""
         # Counted as they arrive: the parser reports whole lines only, and keeps the rest.
         self._still_bytes = self._still_bytes + still_bytes if still_bytes else 0
         if self._still_bytes > self._limits.header_bytes_max:
@@ -204,7 +204,7 @@ class RequestReader:
     # ── Refusing ─────────────────────────────────────────────────────────────────────────────
 
     def _stop(self) -> None:
-        """Take in nothing more."""
+        """Parse nothing more."""
         self._refused = True
         if self._request is not None:
             self._drop_body(self._request)
@@ -234,7 +234,7 @@ class RequestReader:
                 plain_error(431, "too_many_headers", f"the request has more than {limit} headers")
             )
         elif self._headers.get(b"transfer-encoding", b"chunked").strip().lower() != b"chunked":
-            # What else was done to the body would be stored as it is.
+            # Any other coding of the body would be stored as it is.
             self._refuse(plain_error(400, "malformed_http", "a body may be chunked, no more"))
         elif b"host" not in self._headers and not self.http_1_0:
             self._refuse(plain_error(400, "malformed_http", "the request names no host"))
@@ -242,7 +242,7 @@ class RequestReader:
     # ── Bodies that are still to come ────────────────────────────────────────────────────────
 
     def _announce(self, request: Request) -> None:
-        """Ask what to do with a body that has not arrived as a whole."""
+        """Ask what to do with a body that has not fully arrived."""
         self._announced = True
         verdict = self._receiver.announced(request)
         if isinstance(verdict, Response):
@@ -260,7 +260,7 @@ class RequestReader:
             self._receiver.expects_continue()
 
     def _reserve(self, request: Request, size: int) -> bool:
-        """Claim memory for that much of a body, or refuse it."""
+        """Reserve memory for that much of a body, or refuse it."""
         if size <= self._reserved:
             return True
         if request.claim is None:
@@ -276,7 +276,7 @@ class RequestReader:
         if not self._discards or request is None:
             self._refuse(error_response(BodyTooLarge(self._body_max)))
         elif not self._refused:
-            # The answer does not need the body, but there is too much of it to keep the connection.
+            # The answer does not need the body, but it is too large to keep the connection.
             self._stop()
             request.keep_alive = False
             self._receiver.received(request)
@@ -296,7 +296,7 @@ class RequestReader:
         if self._request is None:
             name = name.lower()
             if name == b"host" and name in self._headers:
-                # What stands in front of this server may go by the other one.
+                # A proxy in front of this server may use the other one.
                 self._refuse(plain_error(400, "malformed_http", "the request names two hosts"))
             self._headers.setdefault(name, value)
         else:
@@ -336,7 +336,8 @@ class RequestReader:
 
     def _keep(self, data: bytes) -> None:
         """A list of tiny chunks takes many times their size, and joining a large body at its end
-        would take as much again, and stop everyone meanwhile."""
+        would take as much again, and block everyone meanwhile.
+        """
         parts, merged = self._parts, self._merged
         if merged is not None:
             merged.write(data)

@@ -1,11 +1,11 @@
-"""A budget for readers: how many live reads there are, and what slow ones have not taken yet.
+"""A budget for readers: how many live reads there are, and how much slow ones have not read yet.
 
-A live read is an event stream, or a request that waits for news. Connections count them where they
-begin and end, so every resource that is read live is counted in the same way.
+A live read is an event stream, or a request that waits for data. Connections count them where they
+begin and end, so every live resource is counted in the same way.
 
-What is unread is counted by address. An address that has more unread than it leaves to others
-(`core.shares`) is sent nothing more until it reads, and its event streams are cut off. If it is too
-much in all, readers that take nothing are cut off, beginning with the address that has the most
+Unread data is counted by address. An address with more unread than it leaves to others
+(`core.shares`) is sent nothing more until it reads, and its event streams are cut off. If the total
+is too much, readers that read nothing are cut off, starting with the address that has the most
 unread. An answer may be larger than what was left, and slow readers are not cut off at once: until
 they are, an address with nothing unread is answered, up to twice the limit.
 """
@@ -22,19 +22,19 @@ from headwater.core.limits import Limits
 from headwater.core.shares import Shares
 
 NODES: Final = "other nodes"
-"""Who holds the feeds that go to other nodes of a cluster, for any number of readers."""
+"""The holder of all feeds to other nodes of a cluster, which serve any number of readers."""
 
 log = structlog.get_logger()
 
 
 class Measured(Protocol):
-    """A connection, as far as this is concerned."""
+    """The part of a connection that matters here."""
 
     @property
     def address(self) -> str: ...
 
     def measure(self) -> None:
-        """Call `ReaderBudget.measured` with what is unread now."""
+        """Call `ReaderBudget.measured` with the current unread size."""
 
     def abort(self) -> None: ...
 
@@ -49,11 +49,11 @@ class ReaderBudget:
         self._unread: dict[Measured, int] = {}
         self._by_holder: Counter[str] = Counter()
 
-    # ── What is not taken yet ────────────────────────────────────────────────────────────────
+    # ── Unread data ──────────────────────────────────────────────────────────────────────────
 
     @property
     def buffered_bytes(self) -> int:
-        """What was handed to connections and not taken yet; at most a second old."""
+        """Handed to connections and not read yet; at most a second old."""
         return self._shares.total
 
     @property
@@ -69,13 +69,13 @@ class ReaderBudget:
             raise BuffersFull
 
     def is_too_much(self, address: str, unread_bytes: int) -> bool:
-        """Whether a live reader with so much unread should be cut off."""
+        """Whether a live reader with this much unread should be cut off."""
         if unread_bytes > self._limits.reader_buffer_bytes_max:
             return True
         return not self._shares.allow(address, 0)
 
     def measured(self, connection: Measured, unread_bytes: int) -> None:
-        """Note how much of a connection is unread."""
+        """Record how much of a connection is unread."""
         before = self._unread.pop(connection, 0)
         if unread_bytes:
             self._unread[connection] = unread_bytes
@@ -83,7 +83,7 @@ class ReaderBudget:
             self._shares.take(connection.address, unread_bytes - before)
 
     def measure(self) -> None:
-        """Ask connections again that had something unread; the others have nothing."""
+        """Measure again the connections that had something unread; the others have nothing."""
         stalled = []
         for connection, before in list(self._unread.items()):
             try:
@@ -110,7 +110,7 @@ class ReaderBudget:
     # ── Live reads ───────────────────────────────────────────────────────────────────────────
 
     def enter(self, holder: str, address: str) -> None:
-        """One more live read, or the reason why not."""
+        """Count one more live read, or raise the reason why not."""
         limit = self._limits.readers_per_caller_max
         try:
             self.check(address)

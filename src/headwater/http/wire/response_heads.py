@@ -22,7 +22,7 @@ _CHUNKED: Final = b"Transfer-Encoding: chunked\r\n"
 class Heads:
     def __init__(self, origins: frozenset[str] | None, *, is_private: bool) -> None:
         self._is_private = is_private
-        # Each site that may read responses is told that it may, and not about the others.
+        # Each site that may read responses is told only that it may, nothing about the others.
         self._allowed = {
             origin.encode(): f"Access-Control-Allow-Origin: {origin}\r\n".encode()
             for origin in origins or ()
@@ -34,7 +34,7 @@ class Heads:
     def of_response(
         self, response: Response, request: Request | None, length: int | None, *, close: bool
     ) -> bytes:
-        """A whole head. Without a length nothing is said about the body."""
+        """A whole head. Without a length it says nothing about the body."""
         begin = self._begin(response.status, response.headers, request)
         framing = b"" if length is None else b"Content-Length: %d\r\n" % length
         return b"".join((begin, response.lines, framing, _CLOSE if close else b"", b"\r\n"))
@@ -42,13 +42,13 @@ class Heads:
     def of_events(self, events: EventStream, request: Request, *, chunked: bool) -> bytes:
         """The head of a response whose end is not known when it begins.
 
-        The connection ends with it, and says so: a client that reused it would be cut off.
+        The connection ends with it, and the head says so: a client that reused it would be cut off.
         """
         framing = _CHUNKED + _CLOSE if chunked else _CLOSE
         return b"".join((self._begin(200, events.headers, request), framing, b"\r\n"))
 
     def _begin(self, status: int, headers: Headers, request: Request | None) -> bytes:
-        # A node that passes an answer on adds all of this itself.
+        # A node that forwards an answer adds all of this itself.
         is_passed_on = request is not None and request.hops
         constant = b"" if is_passed_on else self._constant_part()
         if request is not None and not is_passed_on:
@@ -61,12 +61,12 @@ class Heads:
             return _STATUS_LINES[status] + constant
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
         if self._is_private:
-            # What one caller may read must not be shown to the next by a cache in between.
+            # A cache in between must not show what one caller may read to the next.
             lines = lines.replace("Cache-Control: public", "Cache-Control: private")
         return b"".join((_STATUS_LINES[status], constant, lines.encode("latin-1")))
 
     def _constant_part(self) -> bytes:
-        """The date and the headers that every response has; made once a second."""
+        """The date and the headers of every response; rebuilt once a second."""
         second = int(time())
         if second != self._second:
             self._second = second
@@ -75,6 +75,6 @@ class Heads:
 
 
 def parsed(lines: bytes) -> Headers:
-    """Headers that are ready for the wire, one by one."""
+    """Encoded headers, one by one."""
     parted = [line.partition(": ") for line in lines.decode("latin-1").split("\r\n") if line]
     return [(name, value) for name, _, value in parted]

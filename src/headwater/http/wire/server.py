@@ -1,4 +1,4 @@
-"""The listening socket and all connections: limits, time-outs, and a graceful end."""
+"""The listening socket and all connections: limits, timeouts, and a graceful shutdown."""
 
 from __future__ import annotations
 
@@ -73,18 +73,18 @@ class Server:
         self.connections_max = self.descriptors.connections_max(limits.connections_max)
         self.screen = screen
         self.recognise = recognise
-        """In a cluster: finds out who sent what another node passed on."""
+        """In a cluster: determines the sender of a request that another node forwarded."""
         self.is_private = is_private
         """Whether answers depend on the caller."""
         self.is_secure = certificate is not None
         self.scheme = "https" if certificate is not None else "http"
         self._certificate = certificate
-        # Time-outs are long; a clock that moves once per sweep is good enough and free to read.
+        # Timeouts are long; a clock that moves once per sweep is good enough and free to read.
         self.now = monotonic()
         self.heads = Heads(origins, is_private=is_private)
         self._connections: set[Connection] = set()
         self._waited_for: dict[Connection, None] = {}
-        """There is no room for these, but each may still send a probe; the oldest first."""
+        """There is no room for these, but each may still send a probe; oldest first."""
         self._by_address: Counter[str] = Counter()
         self._empty = asyncio.Event()
         self._listeners: list[asyncio.Server] = []
@@ -96,7 +96,7 @@ class Server:
         return len(self._connections)
 
     async def start(self, host: str, port: int) -> int:
-        """Listen, and return the port (useful when 0 was asked for)."""
+        """Listen, and return the port (useful if 0 was requested)."""
         loop = asyncio.get_running_loop()
         listen = partial(
             loop.create_server,
@@ -108,7 +108,7 @@ class Server:
         self._listeners.append(listener)
         for listening in listener.sockets:
             if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-                # Handed on to every connection. Otherwise the kernel takes in megabytes for each.
+                # Inherited by every connection. Otherwise the kernel buffers megabytes for each.
                 listening.setsockopt(
                     socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _KERNEL_UNSENT_BYTES
                 )
@@ -136,7 +136,7 @@ class Server:
 
     @property
     def _bearable(self) -> int:
-        """How many connections there may be with those that are only good for a probe."""
+        """How many connections there may be, including those that may only send a probe."""
         return self.connections_max + self.descriptors.probes_max
 
     def opened(self, connection: Connection) -> None:
@@ -164,7 +164,7 @@ class Server:
         connection.turn_away(response, probes=probes)
 
     def _give_up_oldest(self) -> None:
-        """Who probes says so at once, and strangers who say nothing must not be in the way."""
+        """Drop the oldest: a prober sends at once, and silent strangers must not be in the way."""
         silent = next((one for one in self._waited_for if one.current is None), None)
         if silent is not None:
             del self._waited_for[silent]
@@ -205,7 +205,7 @@ class Server:
         return [c for c, caller in callers if caller is not None and not caller.is_valid(now_ms)]
 
     def _each(self, connections: list[Connection], act: Callable[[Connection], None]) -> None:
-        """A failure with one must not affect the others."""
+        """A failure of one must not affect the others."""
         for connection in connections:
             try:
                 act(connection)
@@ -213,10 +213,10 @@ class Server:
                 report(error)
                 connection.abort()
 
-    # ── The end ──────────────────────────────────────────────────────────────────────────────
+    # ── Shutdown ─────────────────────────────────────────────────────────────────────────────
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more connections, finish what is under way, cut what takes too long."""
+        """Accept no more connections, finish what is in progress, cut what takes too long."""
         self.stopping = True
         if self._sweeper is not None:
             self._sweeper.cancel()

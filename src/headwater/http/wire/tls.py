@@ -1,8 +1,8 @@
 """TLS: the server's certificate, which can be replaced while connections are open.
 
-Listening sockets keep one context for good. What it hands out is chosen for each handshake, so a
-new certificate counts from the next connection on, and those that are open do not notice. Files
-that do not fit together change nothing.
+Listening sockets keep one context for good. The certificate is chosen for each handshake, so a new
+one applies from the next connection on, and open connections do not notice. Files that do not match
+change nothing.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from pathlib import Path
 
 
 class CertificateError(Exception):
-    """The certificate cannot be used; the message is one line that says why."""
+    """The certificate cannot be used; the message says why in one line."""
 
 
 class Certificate:
     def __init__(self, chain: Path, key: Path) -> None:
         self.chain = chain
         self.key = key
-        # This one stays for the sockets; each handshake is passed on to the current one.
+        # This one stays with the sockets; each handshake is passed on to the current one.
         self.context = self.load()
         self.context.sni_callback = self._choose
         self._current = self.load()
 
     def use(self, context: ssl.SSLContext) -> None:
-        """From the next handshake on."""
+        """Applies from the next handshake on."""
         self._current = context
 
     def _choose(
@@ -34,7 +34,7 @@ class Certificate:
         connection.context = self._current
 
     def load(self) -> ssl.SSLContext:
-        """What the files hold now; raises if that cannot be used."""
+        """Load the current files; raises if they cannot be used."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
