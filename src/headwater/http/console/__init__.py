@@ -1,1 +1,1 @@
-"""The page that shows a server in a browser: no build, no dependencies, sent as it is here."""
+"""The page that shows a server in a browser: no build, no dependencies, served as it is here."""

@@ -1,4 +1,4 @@
-"""The console: a page and its parts, sent as they are in the package."""
+"""The console: a page and its parts, served as they are in the package."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _TYPES: Final = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-# The page runs and asks for nothing but what this server sends, and nobody may frame it. Pictures
-# may also be made by the page itself, from the bytes of a message. No text becomes markup or a
-# script: browsers that know trusted types refuse to parse any.
+# The page loads only what this server sends, and nobody may frame it. The page may also make images
+# itself, from the bytes of a message. No text becomes markup or a script: browsers with trusted
+# types refuse to parse any.
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -46,13 +46,13 @@ class Console:
         return part
 
     def move(self, request: Request) -> Response:
-        """Relative, so that it holds below the path of a reverse proxy too."""
+        """Relative, so that it also works below the path of a reverse proxy."""
         query = f"?{request.query.decode('latin-1')}" if request.query else ""
         return Response(308, [("Location", f"console/{query}"), NO_STORE])
 
 
 def parts(directory: Traversable, below: str = "") -> Iterator[tuple[str, bytes]]:
-    """What a browser may have, by its path below the console."""
+    """The files that a browser may load, by path below the console."""
     for one in directory.iterdir():
         if one.is_dir():
             yield from parts(one, f"{below}{one.name}/")

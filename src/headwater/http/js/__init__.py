@@ -1,1 +1,1 @@
-"""The browser module: plain ES modules without a build step, served and packed as they are here."""
+"""The browser module: plain ES modules without a build step, served and packaged as they are."""

@@ -1,4 +1,4 @@
-"""The files of the browser module, below /js/ and, for good, below /js/{version}/."""
+"""The files of the browser module, below /js/ and, permanently, below /js/{version}/."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class BrowserModule:
         return Response(200, headers, _encoded(bare, encoding))
 
 
-# Read when they are first asked for: most servers never are.
+# Read on first use: most servers are never asked for them.
 @cache
 def _contents() -> dict[str, bytes]:
     found = {

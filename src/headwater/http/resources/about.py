@@ -1,4 +1,4 @@
-"""The server as a whole: what it is, whether it is well, and what it answers."""
+"""The server as a whole: what it is, whether it is healthy, and its API description."""
 
 from __future__ import annotations
 
@@ -50,8 +50,9 @@ class About:
         return json_answer({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
-        """Ready means: the engine answers. A probe reads, so that probing costs no commit. As long
-        as it has not answered one, it is not asked again."""
+        """Ready means: the engine answers. A probe reads, so that it costs no commit. No second one
+        is sent while the engine has not answered the first.
+        """
         probe = self._probe
         if probe is None or probe.done():
             self._asked_s = monotonic()
@@ -73,6 +74,6 @@ class About:
 
     async def openapi(self, request: Request) -> Response:
         if self._document is None:
-            # It takes a while to make, once.
+            # It takes a while to build, once.
             self._document = await self._log.in_thread(openapi.document)
         return Response(200, list(JSON_HEADERS), self._document)

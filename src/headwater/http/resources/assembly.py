@@ -59,9 +59,9 @@ class Resources:
     module: BrowserModule
     console: Console | None
     signing: Signing | None
-    """Only where callers are known."""
+    """Only if callers are known."""
     responses: ResponseResource | None = None
-    """Only where addresses are allowed."""
+    """Only if addresses are allowed."""
     documents: DocumentResource | None = None
 
 
@@ -109,7 +109,7 @@ def resources_of(
 
 
 def _documents(streams: StreamResource, log: Log, documents: Documents) -> DocumentResource:
-    # Loaded only where it is used.
+    # Loaded only if it is used.
     from headwater.http.resources.documents import DocumentResource
 
     return DocumentResource(streams, log, documents)

@@ -1,8 +1,8 @@
 """Reading in bulk: …/_segments to plan it, …/_bulk to do it, as Arrow or as lines of JSON.
 
 Every message comes with the offset of its append, its index in that append and the time it was
-written. A response ends near the size that was asked for; `Stream-Next-Offset` says where the next
-one begins.
+written. A response ends near the requested size; `Stream-Next-Offset` says where the next one
+begins.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RANGE_BYTES_DEFAULT: Final = 8 * MIB
 _RANGE_BYTES_MIN: Final = 64 * KIB
 _BULK_BYTES_DEFAULT: Final = 8 * MIB
 _BULK_BYTES_MAX: Final = 16 * MIB
-# How many answers are made at once: each takes several times its size while it is made.
+# How many answers are built at once: each takes several times its size while being built.
 _RENDERED_AT_ONCE: Final = 2
 
 Render = Callable[[StreamConfig, Sequence[Frame], bool], bytes]
@@ -130,7 +130,7 @@ def _range_json(config: StreamConfig, one: Range, is_local: bool) -> dict[str, o
 def _location(sealed: SealedExtent, is_local: bool) -> str | None:
     """Where the caller can read a file without the server, with its own permissions.
 
-    Paths on this machine are told only to callers on this machine.
+    Paths on this machine are shown only to callers on this machine.
     """
     if sealed.url is not None and not sealed.url.startswith("file:"):
         return sealed.url
@@ -143,7 +143,7 @@ def _location(sealed: SealedExtent, is_local: bool) -> str | None:
 
 
 def render_ndjson(config: StreamConfig, frames: Sequence[Frame], details: bool) -> bytes:
-    # In one piece as it grows: a list of lines would be many times their size.
+    # In one growing piece: a list of lines would take many times their size.
     lines = bytearray()
     for frame in frames:
         for number, body in enumerate(frame.bodies()):
@@ -157,7 +157,7 @@ def render_ndjson(config: StreamConfig, frames: Sequence[Frame], details: bool) 
 
 
 def _in_one_line(message: bytes) -> dict[str, object]:
-    """In JSON, line ends are blanks between values; a string cannot hold one."""
+    """In JSON, line breaks are whitespace between values; a string cannot contain one."""
     return {"value": msgspec.Raw(message.replace(b"\n", b" ").replace(b"\r", b" "))}
 
 
@@ -178,7 +178,7 @@ def _about(config: StreamConfig, frame: Frame, number: int, details: bool) -> di
 
 
 def render_arrow(config: StreamConfig, frames: Sequence[Frame], details: bool) -> bytes:
-    # A large library, and most servers are never asked for this.
+    # A large library, and most servers never need it.
     import pyarrow as pa
 
     from headwater.core.arrow import rows_of, schema_of

@@ -42,7 +42,7 @@ class Catalog:
         return json_answer(body)
 
     async def position(self, request: Request, path: str) -> Response:
-        """Where the last messages begin, or those since a moment, or how far a read gets."""
+        """Where the last messages begin, or those since a time, or how far a read gets."""
         query = query_of(request)
         if sum(name in query for name in ("last", "number", "at", "offset")) != 1:
             raise InvalidQuery(
@@ -62,7 +62,7 @@ class Catalog:
         return json_answer({"offset": str(offset), "skip": skip})
 
     async def _reach(self, path: str, query: dict[str, str]) -> Response:
-        """How far a read gets that takes in only so much, and what is left after it."""
+        """How far a limited read gets, and what is left after it."""
         reach = await self._log.reach(
             path,
             parse_offset(query["offset"]),

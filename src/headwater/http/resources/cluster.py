@@ -83,7 +83,7 @@ class ClusterResource:
         )
 
     async def hello(self, request: Request) -> Response:
-        """Prove to another node that this is the one it is looking for."""
+        """Prove to another node that this is the one it expects."""
         if self._node is None:
             return _alone()
         challenge = parse_query(request.query).get("challenge", [""])[0].encode()
@@ -100,7 +100,7 @@ class ClusterResource:
             return _alone()
         body = decode_body(request.body, MoveBody)
         if not await self._node.hand(body.shard, body.node):
-            # Not raised: that would pass the request on, and it is for this node.
+            # Not raised: that would forward the request, and it is for this node.
             return error_response(OwnedElsewhere(body.shard))
         return done()
 

@@ -1,7 +1,7 @@
 """The document resource: /v1/yjs/{service}/docs/{path}.
 
-A document is a stream, and most of this is what streams do. Queries make the difference: snapshots
-are offsets, and `awareness` names a stream that belongs to the document.
+A document is a stream, and most of this is what streams do. The query makes the difference:
+snapshots are offsets, and `awareness` names a stream that belongs to the document.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headwater.service.log import Log
 DISCOVERY_CACHE: Final = "private, max-age=5"
 SNAPSHOT_CACHE: Final = "private, max-age=31536000, immutable"
 _FORMS: Final = {"json": content_types.JSON, "text": "text/plain; charset=utf-8"}
-# What would end a document, shorten it or make it another kind of stream.
+# These would end a document, shorten it or make it another kind of stream.
 _NOT_FOR_DOCUMENTS: Final = (
     names.STREAM_TTL,
     names.STREAM_EXPIRES_AT,
@@ -94,7 +94,7 @@ class DocumentResource:
         return self._append(request, document)
 
     async def _leave(self, request: Request, service: str, path: str) -> Response:
-        """The published provider closes the stream when someone leaves, but others go on."""
+        """The published provider closes the stream when someone leaves, but others continue."""
         view = self._log.view(await self._log.entry(_stream(request, service, path)))
         offset = view.config.lineage.token_at(view.tail)
         return Response(204, [("Stream-Next-Offset", offset), NO_STORE])
@@ -169,10 +169,10 @@ class DocumentResource:
     async def _beginning(
         self, request: Request, document: str, query: dict[str, list[str]]
     ) -> Answer:
-        """All updates from the first one on. If that was dropped, the snapshot stands for it.
+        """All updates from the first one on. If that was dropped, the snapshot replaces it.
 
-        Pages cannot see where a redirect leads to, so the published provider begins here in
-        browsers, and would miss what was dropped.
+        Pages cannot see where a redirect leads, so the published provider begins here in browsers,
+        and would miss what was dropped.
         """
         is_live = _only(query, "live") == "sse"
         found = await self._documents.beginning(document)
@@ -251,7 +251,7 @@ def _only(query: dict[str, list[str]], name: str) -> str | None:
 
 
 def _typed(request: Request) -> Request:
-    """Documents have one type, which need not be said, and nobody closes one for the others."""
+    """Documents have a single type, so it may be omitted, and nobody closes one for the others."""
     headers = request.headers
     if names.CONTENT_TYPE not in headers:
         headers = {**headers, names.CONTENT_TYPE: content_types.DEFAULT.encode()}
@@ -262,7 +262,7 @@ def _typed(request: Request) -> Request:
 
 
 def _check_settings(request: Request, *, is_new: bool) -> None:
-    """Refuse what no document can have; what this one does not have is a conflict."""
+    """Refuse settings that no document can have; others that do not match are a conflict."""
     for name in _NOT_FOR_DOCUMENTS if is_new else (names.STREAM_CONFIG_VERSION,):
         if name in request.headers:
             raise InvalidHeader(name.decode().title(), "is not for documents; leave it out")

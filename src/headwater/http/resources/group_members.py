@@ -1,4 +1,4 @@
-"""Members that a group hands messages to: a fetch that waits, or an open event stream."""
+"""Members that receive messages from a group: a waiting fetch, or an open event stream."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _DELIVERY: Final = b'{"id":%b,"offset":"%b",%b"deliveries":%d,"receipt":"' + REC
 
 
 def messages_json(group: Group, deliveries: list[Delivery]) -> list[bytes]:
-    """Delivered messages. The value goes in as it was sent, byte for byte.
+    """Delivered messages. The value is included as it was sent, byte for byte.
 
-    They come by the hundred and most fields need no escaping, so the JSON is put together here.
+    There are hundreds at a time and most fields need no escaping, so the JSON is assembled here.
     """
     config, group_id = group.entry.require_view().config, group.state.record.id
     is_json, rule = config.is_json, config.unique_ids
@@ -62,7 +62,7 @@ def messages_json(group: Group, deliveries: list[Delivery]) -> list[bytes]:
 
 
 def _about(append: Appended | None) -> tuple[bytes, bytes | None]:
-    """The time and the producer of an append, as fields, and the id that a header gave it."""
+    """The time and the producer of an append, as fields, and its id from a header."""
     if append is None:
         return b"", None
     about = b'"time":%d,' % append.at_ms
@@ -73,7 +73,7 @@ def _about(append: Appended | None) -> tuple[bytes, bytes | None]:
 
 
 def _own_id(data: bytes, pointer: str) -> bytes:
-    """The id that a message has in it, as JSON."""
+    """The id inside a message, as JSON."""
     own = str(id_at(data, pointer_steps(pointer)))
     return msgspec.json.encode(own)
 
@@ -81,8 +81,8 @@ def _own_id(data: bytes, pointer: str) -> bytes:
 class Fetch:
     """A fetch that waits for messages.
 
-    Receipts that came with it are on their way to the disk already, whatever becomes of the fetch.
-    The answer covers both, so it waits for both.
+    Receipts that came with it are already being committed, whatever happens to the fetch. The
+    answer covers both, so it waits for both.
     """
 
     most_bytes = FETCH_BYTES_MAX
@@ -100,7 +100,7 @@ class Fetch:
         self._group = group
         self._acked = acked
         self._over = False
-        """Whether it is known what the answer will be."""
+        """Whether the answer is decided."""
         self._most = most
         self._given: list[Outstanding] = []
         self._wait_ms = wait_ms
@@ -125,7 +125,7 @@ class Fetch:
     def give(self, deliveries: list[Delivery], lag: int) -> None:
         given = [message for message, _ in deliveries]
         if self._over:
-            # The member hung up just now; take these back as if nothing had happened.
+            # The member just hung up; take these back as if nothing had happened.
             self._group.take_back(given)
             return
         self._given = given
@@ -133,7 +133,7 @@ class Fetch:
 
     def fail(self, error: StreamError) -> None:
         if self._acked is not None and isinstance(error, OwnedElsewhere):
-            # It must not be passed on: its receipts would be stale there. The next one is.
+            # It must not be forwarded: its receipts would be stale there. The next one is.
             self.give_up()
         elif not self._over:
             self._leave()
@@ -176,9 +176,9 @@ class Fetch:
 
 
 class Push:
-    """A member that messages are pushed to over an event stream.
+    """A member that receives messages by push, over an event stream.
 
-    While it does not read what it was sent, it is given no more.
+    While it does not read what it was sent, it gets no more.
     """
 
     most_bytes = PUSH_BYTES_MAX
@@ -209,7 +209,7 @@ class Push:
             self._pause = asyncio.get_running_loop().create_task(self._wait(self.sink))
 
     async def _wait(self, sink: Sink) -> None:
-        """Until the reader has taken most of what it was sent."""
+        """Wait until the reader has received most of what it was sent."""
         await sink.drained()
         self._pause = None
         self._group.kick()
@@ -224,7 +224,7 @@ class Push:
     def stopped(self) -> None:
         """The connection is closed."""
         if self.gone or self.sink is None:
-            # Over already, or turned away before it began: it holds nothing.
+            # Already over, or refused before it began: it holds nothing.
             return
         self.gone = True
         ending = Ending.MEMBER

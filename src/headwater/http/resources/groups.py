@@ -43,7 +43,7 @@ class FetchBody(msgspec.Struct, forbid_unknown_fields=True):
     max: Annotated[int, msgspec.Meta(ge=1, le=FETCH_MAX)] = 1
     wait_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 0
     ack: Annotated[list[str], msgspec.Meta(max_length=RECEIPTS_MAX)] | None = None
-    """What the member is done with."""
+    """Receipts that the member has finished."""
 
 
 class SeekBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -65,8 +65,8 @@ class GroupResource:
     async def everywhere(self, request: Request) -> Answer:
         """Groups of all streams that the caller may read, stream by stream.
 
-        A page ends with the stream that makes it large, so that it is bounded by what one stream
-        may have.
+        A page ends with the stream that fills it, so its size is bounded by what one stream may
+        have.
         """
         query = query_of(request)
         limit = number_between(query, "limit", 1, STREAMS_MAX, default=STREAMS_MAX)
@@ -87,7 +87,7 @@ class GroupResource:
         return json_answer({"streams": shown, "next": following})
 
     async def _shown(self, path: str) -> Sequence[object]:
-        """The groups of a stream; none if it is being deleted."""
+        """The groups of a stream; empty if it is being deleted."""
         try:
             return await self._groups.infos(path)
         except (StreamNotFound, StreamGone):
@@ -129,7 +129,7 @@ class GroupResource:
 
         return EventStream(list(EVENT_HEADERS), start, push.stopped)
 
-    # ── Members' work ────────────────────────────────────────────────────────────────────────
+    # ── Work of members ──────────────────────────────────────────────────────────────────────
 
     def fetch(self, request: Request, path: str, name: str) -> Awaitable[Answer]:
         body = decode_body(request.body, FetchBody)
@@ -144,7 +144,7 @@ class GroupResource:
         group = await self._groups.get(path, name)
         fetched = self._fetch_from(group, request, body)
         if left and request.on_disconnect is not None:
-            # The member hung up while its group was being loaded. What it is done with counts.
+            # The member hung up while its group was being loaded. Its acknowledgements still count.
             request.on_disconnect()
         return await fetched
 

@@ -115,7 +115,7 @@ def _wait_on(
 ) -> Response | Deferred:
     wait = stream.wait(interest, body.cursor, body.timeout_ms)
     # The answer may take long, and very many may wait. Now that it is certain that they wait here,
-    # and not on another node, none of them still needs its body.
+    # and not on another node, their bodies can be dropped.
     request.body = b""
     render = _RENDERERS[interest.kind(stream.state.mode)]
     if isinstance(wait, WaitResult):
@@ -156,7 +156,7 @@ def _specs(templates: list[Any]) -> list[TemplateSpec | None]:
 
 
 def _waited(kind: WaitKind, result: WaitResult) -> Response:
-    """Encoded once for all who are woken together."""
+    """Encoded once for all waiters that are woken together."""
     body = result.encoded.get(kind)
     if body is None:
         body = result.encoded[kind] = msgspec.json.encode(_wait_report(result, kind))
@@ -225,7 +225,7 @@ def _template_report(template: Template) -> dict[str, object]:
 
 
 def _meta_report(stream: LiveStream) -> dict[str, object]:
-    """Everything there is to know about a live stream, flat."""
+    """Everything known about a live stream, flat."""
     state = stream.state
     journal, book = state.journal, state.book
     waiters, broad, unplaced = journal.counts

@@ -1,8 +1,8 @@
 """`/v1/pipelines`: the progress of pipelines, as they last reported it.
 
-It is for people to look at, so it is kept in memory only: a pipeline that runs soon reports again.
-In a cluster one node keeps it for all (`core.cluster`), and forgets it when another one does.
-What pipelines are told is kept in a stream, see `headwater.core.pipelines`.
+It is for people to look at, so it is kept in memory only: a running pipeline soon reports again. In
+a cluster one node keeps it for all (`core.cluster`), and forgets it when another one takes over.
+Orders to pipelines are kept in a stream, see `headwater.core.pipelines`.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ class PipelineReport(msgspec.Struct, frozen=True):
     lag_messages: Count | None = None
     lag_s: Amount | None = None
     error: Annotated[str, Meta(max_length=2_000)] | None = None
-    """What it failed with last, if it fails."""
+    """Its last error, if it is failing."""
     state: State = "running"
     last_error: Annotated[str, Meta(max_length=2_000)] | None = None
-    """What it failed with last, also if it has recovered."""
+    """Its last error, even if it has recovered."""
     last_error_at: Count | None = None
     root: Annotated[str, Meta(max_length=2_000)] = ""
     """Where its tables are."""
     selection: Annotated[str, Meta(max_length=2_000)] = ""
-    """The stream that it takes in, or a pattern."""
+    """The stream that it reads, or a pattern."""
     streams: Count = 0
-    """How many those are."""
+    """How many streams that is."""
     on_error: OnError = "fail"
     quarantined: Count | None = None
-    """How many messages it could not take in; they are in the stream `quarantine/NAME`."""
+    """How many messages it could not process; they are in the stream `quarantine/NAME`."""
     maintenance_in: Count | None = None
     """After how many more commits the first of its tables is tidied."""
     obeyed: Annotated[str, Meta(max_length=100)] | None = None
-    """Up to where it has read the orders in `pipelines/control`."""
+    """How far it has read the orders in `pipelines/control`."""
 
 
 class PipelineResource:
@@ -66,7 +66,7 @@ class PipelineResource:
         self._reports: OrderedDict[str, tuple[int, PipelineReport]] = OrderedDict()
 
     def latest(self) -> list[tuple[int, PipelineReport]]:
-        """When and what those said that spoke last: as many as a label may have values."""
+        """The most recent reports and their times: as many as a label may have values."""
         return [*islice(reversed(self._reports.values()), _LABELS_MAX)]
 
     def index(self, request: Request) -> Response:

@@ -86,6 +86,6 @@ def _refused(answer: Refused) -> Response:
 
 
 def _with_type(answer: A, content_type: str) -> A:
-    # A new list: equal long-polls share one answer.
+    # A new list: identical long-polls share one answer.
     headers = [*answer.headers, ("Upstream-Content-Type", content_type)]
     return msgspec.structs.replace(answer, headers=headers)

@@ -43,7 +43,7 @@ class SnapshotResource:
         headers: Headers = [
             *stored(found.content_type),
             ("Stream-Next-Offset", str(offset)),
-            # Another snapshot may take its place, the latest one above all.
+            # Another snapshot may replace it, especially the latest one.
             NO_STORE,
         ]
         return Response(200, headers, found.body)

@@ -41,7 +41,7 @@ AppendFields = tuple[str | None, bool, ProducerStamp | None, str | None, str | N
 
 
 class Layer(Protocol):
-    """What is built on streams, and keeps its own streams that come and go with another."""
+    """A layer on top of streams, with streams of its own that come and go with another."""
 
     async def deleted(self, stream: str, *, purge: bool) -> None: ...
 
@@ -182,7 +182,7 @@ class StreamResource:
     def caught_up(
         self, request: Request, query: ReadQuery, chunk: Chunk
     ) -> Response | Awaitable[Response]:
-        """The answer to a plain read, whoever owns the stream."""
+        """The answer to a plain read, whichever node owns the stream."""
         self._feeds.figures.reads["catch-up"] += 1
         if query.offset is Anchor.TAIL:
             return now_response(chunk)
@@ -228,7 +228,7 @@ class StreamResource:
         try:
             await (self._log.purge if purge else self._log.delete)(check_path(path))
         except (StreamNotFound, StreamGone):
-            # A crash may have left what belonged to it.
+            # A crash may have left streams that belonged to it.
             await self._deleted(path, purge=purge)
             raise
         await self._deleted(path, purge=purge)
@@ -250,7 +250,7 @@ class StreamResource:
 
 
 def _config_headers(config: StreamConfig) -> Headers:
-    """The settings of a stream, as a PUT would ask for them; what has none is left out."""
+    """The settings of a stream, as a PUT would send them; unset ones are left out."""
     lifetime, retention, ids = config.lifetime, config.retention, config.unique_ids
     settings: dict[str, object] = {
         "Stream-TTL": lifetime.ttl_s,
@@ -279,7 +279,7 @@ def _append_command(request: Request) -> Append:
 
 
 def _append_fields(request: Request) -> AppendFields:
-    """What the headers say of an append."""
+    """What the headers say about an append."""
     header = request.header
     return (
         header(names.CONTENT_TYPE),
@@ -333,7 +333,7 @@ def _fork(request: Request) -> ForkRequest | None:
 
 
 def _source_path(value: str) -> str:
-    """The source of a fork, given as a stream path or as the URL path of one."""
+    """The source of a fork, given as a stream path or as its URL path."""
     raw = value.encode()
     path = raw.removeprefix(STREAM_ROOT) if raw.startswith(b"/") else raw
     if not path or path.startswith(b"/"):

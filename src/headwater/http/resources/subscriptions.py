@@ -21,7 +21,7 @@ from headwater.service.subscriptions.operations import Subscriptions
 from headwater.service.subscriptions.subscription import Subscription
 
 JWKS: Final = "jwks.json"
-# How many links are shown; a pattern may take in any number.
+# How many links are listed; a pattern may match any number.
 STREAMS_LISTED_MAX: Final = 10_000
 ACKS_MAX: Final = 1_000
 _KEY_SET: Final[Headers] = [
@@ -93,7 +93,7 @@ class SubscriptionResource:
         keys = await self._subscriptions.keyring.get()
         base_url = self._subscriptions.public_url or subscription.state.record.base_url
         answer = json_answer(_details(subscription, keys, base_url), status)
-        # What it shows may still be on its way to the disk.
+        # What it shows may not be committed yet.
         return await self._subscriptions.streams.writer.reply_after(subscription, answer)
 
     async def streams(self, request: Request, name: str) -> Answer:
@@ -152,7 +152,7 @@ def _token(request: Request) -> str:
 
 
 def _base_url(request: Request) -> str:
-    """The address that the creator reached this server by; callbacks use it too."""
+    """The address at which the creator reached this server; callbacks use it too."""
     host = request.header(b"host") or ""
     if _HOST.fullmatch(host) is None:
         raise InvalidSubscription("send a Host header, so that callbacks find their way back")

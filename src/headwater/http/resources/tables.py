@@ -1,6 +1,6 @@
 """`/v1/tables` and `/v1/sql`: the tables that pipelines keep next to this server, and queries.
 
-The server itself knows nothing of tables: it is given a function that answers.
+The server itself knows nothing about tables: it is given a function that answers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headwater.http.errors import plain_error
 from headwater.http.messages import Request, Response
 
 Ask = Callable[[str | None], Awaitable[bytes]]
-"""Takes a question in SQL, or nothing for the list of tables; gives JSON."""
+"""Takes an SQL query, or None for the list of tables; returns JSON."""
 
 _SQL_CHARS_MAX: Final = 20_000
 _LIST_KEPT_S: Final = 5.0
@@ -33,7 +33,7 @@ class TableResource:
         self._listed: tuple[float, bytes] | None = None
 
     async def index(self, request: Request) -> Response:
-        """The list, which is kept for a moment: many may look at it."""
+        """The list, cached for a moment: many may look at it."""
         if self._ask is None:
             return _no_lake()
         if self._listed is None or monotonic() - self._listed[0] > _LIST_KEPT_S:

@@ -1,9 +1,9 @@
 """The routes of this server: one table.
 
-A route says which method of which path it is, who may use it, who answers it, and what goes in and
-comes out. Requests are dispatched by it (`matching`), the gate asks it for the permission, bodies
-are read only where it takes one, and `/openapi.json` is made from it. A new route is one entry in a
-module here, and nothing else but its handler.
+A route defines its method and path, who may use it, which handler answers it, and what goes in and
+comes out. Requests are dispatched by it (`matching`), the gate takes the permission from it, bodies
+are read only if it accepts one, and `/openapi.json` is generated from it. To add a route, add one
+entry to a module here, and its handler.
 """
 
 from headwater.http.routes import (

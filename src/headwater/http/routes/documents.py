@@ -1,4 +1,4 @@
-"""Collaborative documents; only where the server is told to serve them."""
+"""Collaborative documents; only if the server is configured to serve them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DIALECT: Final = Dialect(
 
 _AWARENESS: Final = Parameter("awareness", "Instead of the document, who is there: a name.")
 _POSITION: Final = ("Stream-Next-Offset", "Stream-Up-To-Date", "Stream-Closed")
-# Without the layer, there is nothing here.
+# Without the layer, nothing is found here.
 _ERRORS: Final = (*STREAM_ERRORS, "invalid_query", "not_found")
 _BYTES: Final[dict[str, Schema]] = {ANY_TYPE: {}}
 

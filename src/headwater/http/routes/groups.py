@@ -28,7 +28,7 @@ GROUPS: Final = f"{STREAM}/_groups"
 GROUP: Final = f"{GROUPS}/{{group}}"
 TRANSACTION: Final = "/v1/transaction"
 
-# Where a group stands is told with a time, which may be in object storage.
+# The position of a group is reported with a time, which may be in object storage.
 _STREAM_ERRORS: Final = (*STREAM_ERRORS, "history_unavailable")
 _GROUP_ERRORS: Final = (*_STREAM_ERRORS, "group_not_found")
 
@@ -167,7 +167,7 @@ _TRANSACT = Route(
     ),
     body={JSON_TYPE: ref("TransactionBody")},
     holds_data=True,
-    # What is wrong with a publish is a conflict: the resource itself is there.
+    # Anything wrong with a publish is a conflict: the resource itself exists.
     elsewhere={
         "stream_not_found": 409,
         "stream_gone": 409,

@@ -1,4 +1,4 @@
-"""Headers by name: what they mean, for requests and for answers."""
+"""Headers by name: what they mean, for requests and for responses."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from headwater.http.routes.streams import STREAM_ERRORS
 PROFILE: Final = f"{STREAM}/_profile"
 TOUCH: Final = f"{STREAM}/touch"
 
-# On a stream whose profile has no live queries, these resources are not there.
+# On a stream whose profile has no live queries, these resources do not exist.
 _LIVE_ERRORS: Final = (*STREAM_ERRORS, "not_found", "too_busy")
 _PROFILED: Final = {200: Answer("The whole profile.", content={JSON_TYPE: ref("ProfileEnvelope")})}
 

@@ -1,12 +1,11 @@
-"""From a request's target to its resource, found once.
+"""From a request's target to its resource, looked up once.
 
-A resource is all routes of one path. Which of them answers and which permission that needs both
-follow from the table, so there is no way to a resource around its permission. What the paths of the
-table mean:
+A resource is all routes of one path. The table determines both which route answers and which
+permission that needs, so no resource can be reached around its permission. Paths in the table mean:
 
-- one without a name in braces is that very target, and if it ends with `/`, all that is below it;
+- one without a name in braces is that very target, and if it ends with `/`, everything below it;
 - `/v1/stream/{path}` is a stream. Its path has any number of segments, so what comes after it
-  (`_details`, `_groups/{group}/ack`, …) is looked for from the end, the longest first;
+  (`_details`, `_groups/{group}/ack`, …) is matched from the end, the longest first;
 - `/v1/yjs/{service}/docs/{path}` is a document, whose path has any number of segments too. Its
   permissions are those of its stream;
 - below `/v1/stream/__ds/`, `/v1/proxy/` and the like, names are single segments, and only a
@@ -63,12 +62,12 @@ class Resource:
         known = [method for method in _METHODS if method in routes]
         self.allow = ", ".join([*known, "OPTIONS"])
         self.is_control = path.startswith(f"{STREAM}/")
-        """Whether it belongs to a stream, and lies where no stream can be."""
+        """Whether it belongs to a stream, at a path that no stream can have."""
         self.is_reserved_name = path.startswith(f"{STREAM}/_")
-        """Whether a PUT is an attempt to give a stream a name that is reserved."""
+        """Whether a PUT is an attempt to give a stream a reserved name."""
         self.is_document = path == DOCUMENT
         self.dialect = next((one.dialect for one in routes.values() if one.dialect), None)
-        """How its errors are spelled, if not as everywhere."""
+        """The dialect of its errors, if not the usual one."""
         self.otherwise = self._otherwise()
         """The permission a caller needs to learn that there is no such method."""
 
@@ -83,7 +82,7 @@ class Resource:
 
 NOWHERE: Final = Resource("other", {})
 RESERVED: Final = Resource("other", {})
-"""A name that is kept for what may come."""
+"""A name reserved for future use."""
 
 
 class Match(NamedTuple):
@@ -92,7 +91,7 @@ class Match(NamedTuple):
 
     @property
     def subject(self) -> Args:
-        """What a permission is asked for: a stream first, where there is one."""
+        """What the permission is checked for: the stream first, if there is one."""
         return (stream_of(*self.args),) if self.resource.is_document else self.args
 
     def need(self, method: str) -> Need:
@@ -100,7 +99,7 @@ class Match(NamedTuple):
         return self.resource.otherwise if route is None else route.needs
 
     def body_bytes_max(self, method: str, most: int) -> int:
-        """How large a body may be; 0 where nobody would look at one."""
+        """How large a body may be; 0 if nothing would read it."""
         route = self.resource.routes.get(method)
         if route is None or not route.body:
             return 0
@@ -139,7 +138,7 @@ _OF_LAYERS: Final = [(root, _below(root.decode())) for root in _LAYER_ROOTS]
 
 def locate(target: bytes, documents_root: bytes = DOCUMENTS_ROOT) -> Match:
     if len(target) > TARGET_BYTES_MAX:
-        # Strangers are asked who they are after this, and decoding takes longer than sending it.
+        # This is before authentication, and decoding takes longer than sending.
         raise InvalidPath("no path is as long as this one")
     target = target if target[:1] == b"/" else origin_form(target)
     if target.startswith(STREAM_ROOT):
@@ -192,7 +191,7 @@ def _control(path: str) -> Match:
     return Match(STREAM_RESOURCE, (path,))
 
 
-# Members of a group ask for the same again and again. Strangers can ask for anything.
+# Members of a group repeat the same requests. Strangers can send anything.
 _KNOWN_CHARS_MAX: Final = 512
 _known_control = lru_cache(maxsize=1024)(_control)
 
@@ -215,7 +214,7 @@ def _find(templates: list[tuple[list[str], Resource]], segments: list[str]) -> M
 
 
 def _fit(template: list[str], segments: list[str]) -> Args | None:
-    """The segments that fill the names of a template, if the others are as it says."""
+    """The segments that fill the names of a template, if the others match."""
     args: list[str] = []
     for part, segment in zip(template, segments, strict=True):
         if part[0] == "{":

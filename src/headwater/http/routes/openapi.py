@@ -1,4 +1,4 @@
-"""`GET /openapi.json`: the description of the routes in the form that tools understand."""
+"""`GET /openapi.json`: the description of the routes in a form that tools understand."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def describe() -> dict[str, Any]:
         "info": {"title": "Headwater", "version": __version__, "description": _ABOUT},
         "paths": paths,
         "components": {"schemas": schemas.components(), "securitySchemes": _SECURITY},
-        # Where there is access control, all but the public routes ask for a key or token.
+        # With access control, all but the public routes require a key or token.
         "security": [{}, {"bearer": []}],
     }
 
@@ -82,7 +82,7 @@ def _route(route: Route) -> dict[str, Any]:
     parameters += [
         _parameter(parameter, "header")
         for parameter in (*route.headers, *everywhere)
-        # OpenAPI has the types of bodies elsewhere, and forbids naming them here.
+        # OpenAPI puts the types of bodies elsewhere, and forbids naming them here.
         if parameter.name not in ("Content-Type", "Authorization")
     ]
     described: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""A route, and the words in which it is described."""
+"""A route, and the vocabulary to describe it."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ DOCUMENT: Final = "/v1/yjs/{service}/docs/{path}"
 
 Reply = messages.Answer | messages.Deferred | Awaitable[messages.Answer]
 Handler = Callable[..., Reply]
-"""Takes the request, and what fills the names of the path."""
+"""Takes the request, and the values of the path's names."""
 
-# Codes that only HTTP knows. Those of the core come with their status from its error classes.
+# Codes that only HTTP has. Those of the core get their status from its error classes.
 HTTP_ERRORS: Final = {
     "malformed_http": 400,
     "not_found": 404,
@@ -47,7 +47,7 @@ HTTP_ERRORS: Final = {
     "internal_error": 500,
     "too_many_connections": 503,
 }
-# May happen to any request.
+# Possible for any request.
 ALWAYS: Final = (
     "malformed_http",
     "headers_too_large",
@@ -61,9 +61,9 @@ ALWAYS: Final = (
     "too_many_connections",
     "unknown_host",
 )
-# May happen where access control or rates are asked.
+# Possible if access control or rate limits apply.
 GUARDED: Final = ("unauthorized", "forbidden", "rate_exceeded")
-# May happen to requests that wait for news.
+# Possible for requests that wait for data.
 WAITING: Final = ("too_many_readers_of_caller", "buffers_full")
 
 
@@ -94,16 +94,16 @@ class Route(msgspec.Struct, frozen=True):
     query: tuple[Parameter, ...] = ()
     headers: tuple[Parameter, ...] = ()
     body: dict[str, Schema] = {}
-    """By media type. Where there is none, a body that is sent is not looked at."""
+    """By media type. If empty, a body that is sent is ignored."""
     holds_data: bool = False
-    """Whether the body is stored, or holds what is to be stored, and may be as large as that."""
+    """Whether the body is stored, or contains what is to be stored, and may be as large as that."""
     body_optional: bool = False
     elsewhere: dict[str, int] = {}
     """Codes that may have this status here besides their usual one."""
     waits: bool = False
-    """Whether it can wait for news."""
+    """Whether it can wait for data."""
     dialect: Dialect | None = None
-    """How its errors are spelled, if not as everywhere."""
+    """The dialect of its errors, if not the usual one."""
 
     @property
     def name(self) -> str:
@@ -118,7 +118,7 @@ class Route(msgspec.Struct, frozen=True):
 
     @property
     def refusals(self) -> dict[int, list[str]]:
-        """Codes of errors by status, as the client gets them."""
+        """Error codes by status, as the client gets them."""
         if self.dialect is None:
             return self.codes
         known = [(code, status) for status, codes in self.codes.items() for code in codes]
@@ -132,7 +132,7 @@ class Route(msgspec.Struct, frozen=True):
 
     @property
     def codes(self) -> dict[int, list[str]]:
-        """Codes of errors by status."""
+        """Error codes by status."""
         found: dict[int, list[str]] = {}
         codes = [*self.errors, *ALWAYS]
         if not self.needs.is_public:
@@ -161,7 +161,7 @@ def _core_codes() -> dict[str, int]:
     return {
         kind.code: status_of(kind)
         for kind in kinds
-        # Of two reasons with one code, the first one says its usual status.
+        # Of two errors with one code, the first determines its usual status.
         if issubclass(kind, errors.StreamError) and kind is not subscription_errors.AckConflict
     }
 
@@ -170,12 +170,12 @@ STATUS_BY_CODE: Final = _core_codes() | HTTP_ERRORS
 
 
 def whole(least: int, most: int, **more: int) -> Schema:
-    """A whole number between two bounds; `default` is what counts without one."""
+    """An integer between two bounds; `default` applies if it is absent."""
     return {"type": "integer", "minimum": least, "maximum": most, **more}
 
 
 def obj(required: dict[str, Schema], **optional: Schema) -> Schema:
-    """A JSON object. More fields may be added to answers later, so others are not forbidden."""
+    """A JSON object. Answers may get more fields later, so others are not forbidden."""
     return {
         "type": "object",
         "properties": {**required, **optional},

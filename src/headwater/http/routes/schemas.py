@@ -1,6 +1,7 @@
-"""The shapes of JSON that go over the wire.
+"""The shapes of JSON on the wire.
 
-What the server parses comes from the very types it parses with. What it writes is stated here.
+Schemas of what the server parses come from the types it parses with. Those of what it writes are
+stated here.
 """
 
 from __future__ import annotations
@@ -194,7 +195,7 @@ _SUBSCRIPTION: Final = obj(
     next_attempt_at=WHOLE,
     streams=listing(ref("StreamInfo")),
 )
-# Not from its type, because that takes the value as it stands in the body.
+# Not from its type, which takes the value verbatim from the body.
 _PUBLISH: Final[Schema] = {
     **obj(
         {"stream": TEXT},
@@ -380,6 +381,6 @@ _WRITTEN: Final[dict[str, Schema]] = {
 
 def components() -> dict[str, Any]:
     _, parsed = msgspec.json.schema_components(_PARSED, ref_template="#/components/schemas/{name}")
-    # Defaults come as the types have them; a description has only what JSON has.
+    # Defaults are Python values; a description must be plain JSON.
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode({**parsed, **_WRITTEN}))
     return plain

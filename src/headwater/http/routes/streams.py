@@ -24,9 +24,9 @@ from headwater.http.routes.route import (
 )
 
 STREAM_ERRORS: Final = ("invalid_path", "stream_not_found", "stream_gone", "data_corrupt")
-# What may be wrong with an offset.
+# Possible errors of an offset.
 OFFSET_ERRORS: Final = ("invalid_offset", "unknown_offset", "offset_expired", "history_unavailable")
-# What may be wrong with messages, wherever they are appended.
+# Possible errors of messages, wherever they are appended.
 APPEND_ERRORS: Final = (
     "invalid_json",
     "too_many_messages",

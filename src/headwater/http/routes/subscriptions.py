@@ -1,4 +1,4 @@
-"""Subscriptions: who is woken when streams have something new."""
+"""Subscriptions: workers and webhooks woken when streams have something new."""
 
 from __future__ import annotations
 
