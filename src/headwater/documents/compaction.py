@@ -1,12 +1,12 @@
-"""Compaction alongside the writes: one document at a time is read, loaded by a worker, and kept.
+"""Compaction alongside the writes: a document is read, loaded by a worker, and stored as a
+snapshot.
 
-Nothing of it happens on the event loop but passing pieces on. Readers and writers of the document
-go on; what is written meanwhile comes after the snapshot. A document that no worker can take (it
-holds a malformed update, or is too large) is left alone while it is in use, and is read and written
-as before.
+The event loop only passes pieces on. Readers and writers of the document continue; what is written
+meanwhile comes after the snapshot. A document that no worker can load (it holds a malformed update,
+or is too large) is left alone while it is in use, and is read and written as before.
 
-What is known of a document is known for as long as its entry is in memory. Another node that has
-the document meanwhile replaces its snapshot, and then the entry here is another one.
+The state of a document is cached for as long as its entry is in memory. If another node owns the
+document for a while, it replaces the snapshot, but then the entry here is a new one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Abandoned(Exception):
 
 
 class Known:
-    """What is known of a document that was used."""
+    """The cached state of a document in use."""
 
     __slots__ = ("is_stopped", "snapshot", "stream_id")
 
@@ -50,7 +50,7 @@ class Known:
         self.stream_id = stream_id
         self.snapshot = snapshot
         self.is_stopped = False
-        """Whether no worker can take it."""
+        """Whether no worker can load it."""
 
 
 class Compaction:
@@ -74,14 +74,14 @@ class Compaction:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # ── What is known ────────────────────────────────────────────────────────────────────────
+    # ── Cached state ─────────────────────────────────────────────────────────────────────────
 
     async def known(self, entry: Entry) -> Known:
         view = self._log.view(entry)
         known = self._of(entry, view)
         if known is None:
             found = Known(view.config.id, await self.snapshots.newest(view))
-            # Someone else may have been faster, and may have compacted it since.
+            # Another task may have been faster, and may have compacted it since.
             known = self._of(entry, view)
             if known is None:
                 self._known[entry] = known = found
@@ -99,9 +99,9 @@ class Compaction:
     # ── When ─────────────────────────────────────────────────────────────────────────────────
 
     def consider(self, entry: Entry) -> None:
-        """Start if a document is due: it was written to, or is opened.
+        """Start compaction if a document is due: called when it is written to or opened.
 
-        One that is opened may be due because the server ended, or no worker was free, after the
+        An opened document may be due because the server stopped, or no worker was free, after the
         last write.
         """
         path, view = entry.path, entry.view
@@ -126,7 +126,7 @@ class Compaction:
         task.add_done_callback(lambda _: self._tasks.pop(path, None))
 
     async def abandon(self, path: str) -> None:
-        """A document is being deleted."""
+        """A document is being deleted: stop compacting it."""
         self.forget(path)
         task = self._tasks.get(path)
         if task is not None:
@@ -134,7 +134,7 @@ class Compaction:
             await asyncio.gather(task, return_exceptions=True)
 
     async def release(self, shards: Set[int]) -> None:
-        """Another node is to have some shards, and compacts what is in them."""
+        """Another node takes over some shards, and compacts the documents in them."""
         for path in [*self._tasks]:
             entry = self._log.ready(path)
             if entry is None or entry.shard in shards:
@@ -147,8 +147,8 @@ class Compaction:
             if self._is_due(self._log.view(entry), known):
                 await self._try(path, known)
         except (Abandoned, OwnedElsewhere, StreamNotFound, StreamGone, WorkersBusy):
-            # Gone, or considered again when it is next written to or opened, by whoever takes that.
-            # If it was the snapshot that is gone, another one is to be found.
+            # It is gone, or will be considered again when it is next written to or opened, on
+            # whichever node that is. If only the snapshot is gone, another one has to be found.
             self.forget(path)
         except Exception as error:
             self.watch.failed(error, _PAUSE_AFTER_FAILURE_S)
@@ -201,7 +201,7 @@ class Compaction:
         await self._trim(path, known)
 
     async def _same(self, path: str, known: Known) -> View:
-        """The document as it is now, if it is still the one that this is about."""
+        """The current document, if it is still the same one."""
         view = self._log.view(await self._log.entry(path))
         if view.config.id != known.stream_id:
             raise Abandoned

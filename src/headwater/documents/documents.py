@@ -1,4 +1,4 @@
-"""Documents: what the layer offers to those who translate requests."""
+"""Documents: the interface of this layer for request handlers."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ class Documents:
         await self.compaction.stop()
 
     async def releasing(self, shards: Set[int]) -> None:
-        """Documents of some shards are about to belong to another node, which compacts them."""
+        """Another node is about to own some shards, and will compact their documents."""
         await self.compaction.release(shards)
 
     def written(self, entry: Entry) -> None:
-        """An append to a document is committed."""
+        """An append to a document was committed."""
         self.compaction.consider(entry)
 
     # ── Awareness ────────────────────────────────────────────────────────────────────────────
 
     async def ensure_awareness(self, document: str, name: str) -> CreateReply:
-        """A stream for awareness, if its document exists."""
+        """Create a stream for awareness, if its document exists."""
         entry = await self._log.entry(document)
         self._log.view(entry)
         path = addresses.awareness_of(document, name)
@@ -65,7 +65,7 @@ class Documents:
         return await self._log.create(Create(path, OCTET_STREAM, lifetime=lifetime), beside=entry)
 
     def has_awareness(self, path: str) -> bool:
-        """Whether a stream for awareness is there, as far as is known without asking."""
+        """Whether a stream for awareness exists, as far as is known without a query."""
         entry = self._log.ready(path)
         try:
             return entry is not None and bool(self._log.view(entry))
@@ -73,7 +73,7 @@ class Documents:
             return False
 
     async def renew_awareness(self, document: str, name: str) -> None:
-        """The same, unless it is there."""
+        """The same, unless it exists."""
         try:
             self._log.view(await self._log.entry(addresses.awareness_of(document, name)))
         except (StreamNotFound, StreamGone):
@@ -95,7 +95,7 @@ class Documents:
             raise SnapshotNotFound
         try:
             pieces = await self._pieces(addresses.snapshot_of(document, offset))
-            # It may have been finished while this document was another one.
+            # It may have been finished while another document was at this path.
             view.config.lineage.locate(at, view.tail)
         except (StreamNotFound, StreamGone, UnknownOffset):
             self.compaction.forget(document)
@@ -103,7 +103,7 @@ class Documents:
         return at, pieces
 
     async def beginning(self, document: str) -> tuple[tuple[Offset, list[Piece]], bool] | None:
-        """What stands for the first updates if they were dropped, and whether nothing follows."""
+        """The snapshot that replaces dropped first updates, and whether nothing follows it."""
         for _ in range(_ATTEMPTS):
             view = self._log.view(await self._log.entry(document))
             newest = await self.newest(document) if view.config.kept_from else None
@@ -112,7 +112,7 @@ class Documents:
             try:
                 found = await self.snapshot(document, str(newest.offset))
             except SnapshotNotFound:
-                # Another one has taken its place.
+                # Another snapshot has replaced it.
                 continue
             return found, newest.offset.position == view.tail
         raise TooBusy("the document changes too fast to be read; try again shortly")
@@ -133,17 +133,17 @@ class Documents:
     # ── Content ──────────────────────────────────────────────────────────────────────────────
 
     async def content(self, document: str, form: str, name: str) -> Content:
-        """What a document says now: all of it, or the part of that name."""
+        """The current content of a document: all of it, or the part with a name."""
         job = Job(form, name)
         for _ in range(_ATTEMPTS):
             entry = await self._log.entry(document)
             known, view = await self.compaction.known(entry), self._log.view(entry)
-            # What is written while it is loaded comes after this.
+            # Anything written while it is loaded comes after this.
             end = view.tail
             try:
                 body = await self._content(job, view, known.snapshot, end)
             except (StreamNotFound, StreamGone):
-                # Another snapshot has taken the place of this one, if the document is still there.
+                # Another snapshot has replaced this one, if the document still exists.
                 self.compaction.forget(document)
             else:
                 return Content(view.config.lineage.offset_at(end), body)
@@ -170,13 +170,13 @@ class Documents:
     # ── Delete ───────────────────────────────────────────────────────────────────────────────
 
     async def deleted(self, stream: str, *, purge: bool) -> None:
-        """A stream was deleted: if it was a document, so is all that belongs to it."""
+        """A stream was deleted: if it was a document, delete everything that belongs to it."""
         if addresses.is_document(stream):
             await self.compaction.abandon(stream)
             await self.compaction.snapshots.remove_all(stream, purge=purge)
 
     async def expiring(self, stream: str) -> None:
-        """A stream may be due to expire: if it is a document, all that belongs to it goes first."""
+        """A stream may be about to expire: if it is a document, first delete what belongs to it."""
         if not addresses.is_document(stream):
             return
         entry = await self._log.entry(stream)
@@ -188,9 +188,9 @@ class Documents:
             )
 
     async def undeleted(self, stream: str) -> None:
-        """A stream is back: if it is a document, so is its snapshot, which it may depend on."""
+        """A stream was undeleted: if it is a document, restore its snapshot too; it may need it."""
         if addresses.is_document(stream):
             view = self._log.view(await self._log.entry(stream))
             await self.compaction.snapshots.bring_back(view)
-            # Someone may have looked for it meanwhile.
+            # Another task may have looked for it meanwhile.
             self.compaction.forget(stream)

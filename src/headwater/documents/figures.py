@@ -1,4 +1,4 @@
-"""What the layer counts. A server without documents has them too, and they stay at 0."""
+"""Figures of this layer. A server without documents has them too, and they stay at 0."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Figures:
         self.read_bytes = 0
         self.written_bytes = 0
         self.stopped = dict.fromkeys(REASONS, 0)
-        """Documents that no worker can take, by reason."""
+        """Documents that no worker can load, by reason."""
         self.seconds = Histogram(SECONDS)
         self.running: Callable[[], tuple[int, int]] = lambda: (0, 0)
-        """Documents that are being compacted, and workers."""
+        """How many documents are being compacted, and how many workers run."""

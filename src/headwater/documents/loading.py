@@ -1,13 +1,13 @@
-"""What a worker does: one document in, a snapshot of it or its content out.
+"""A worker: reads one document, and writes a snapshot of it or its content.
 
 `python -m headwater.documents.loading MEMORY_BYTES compact`, or `… text NAME`, or `… json NAME`,
-with an empty name for all there is. Updates come in on stdin, framed, and the result goes out on
-stdout. What goes out begins with `SUCCESS`, or else with `FAILURE` and is the reason in a few
-words, and the exit status says which one it is.
+with an empty name for the whole document. Updates are read from stdin, framed, and the result is
+written to stdout. The output begins with `SUCCESS`, or with `FAILURE` followed by the reason in a
+few words, and the exit status says which.
 
-This is a process of its own because applying updates holds the interpreter's lock for as long as
-it takes, because a document can take any amount of memory, and because a malformed one must not
-take the server down.
+It is a separate process because applying updates holds the interpreter's lock for as long as it
+takes, because a document can take any amount of memory, and because a malformed one must not take
+the server down.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DONE: Final = 0
 MALFORMED: Final = 3
 TOO_LARGE: Final = 4
 UNCLEAR: Final = 5
-"""The name of what is asked for is missing."""
+"""The request lacks the name of a part."""
 SUCCESS: Final = b"+"
 FAILURE: Final = b"-"
 COMPACT: Final = "compact"
@@ -42,10 +42,10 @@ class Unclear(Exception):
 
 
 def load(updates: Iterable[bytes]) -> tuple[Any, bytes | None]:
-    """The document that updates make, and the same with those among them that wait for others.
+    """The document that updates make, and the same including updates that wait for others.
 
-    The library may leave an update waiting although all it needs has come since. Merged into one,
-    they are in order, and a new document takes all that it can.
+    The library may leave an update waiting although everything it needs has arrived since. Merged
+    into one, they are in order, and a new document takes all that it can.
     """
     from pycrdt import Doc, merge_updates
 
@@ -60,7 +60,7 @@ def load(updates: Iterable[bytes]) -> tuple[Any, bytes | None]:
 
 
 def _apply(doc: Any, updates: Iterable[bytes]) -> list[bytes]:
-    """Apply updates; gives those of which the document does not hold everything."""
+    """Apply updates; returns those that the document does not hold completely."""
     waiting: list[bytes] = []
     batch: list[bytes] = []
     for update in updates:
@@ -81,14 +81,14 @@ def _waiting(doc: Any, updates: list[bytes]) -> list[bytes]:
 
 
 def compacted(updates: Iterable[bytes]) -> bytes:
-    """One update that stands for all of them."""
+    """One update that replaces all of them."""
     doc, merged = load(updates)
     state: bytes = doc.get_update()
     return state if merged is None else merged
 
 
 def content(updates: Iterable[bytes], form: str, name: str) -> bytes:
-    """What a document says now, or the part of it that has a name."""
+    """The current content of a document, or of the part with a name."""
     doc, _ = load(updates)
     names = sorted(doc.keys())
     if form == TEXT:
@@ -108,9 +108,9 @@ def _json(doc: Any, name: str) -> str:
 
 
 def _part(doc: Any, name: str) -> tuple[str, bool]:
-    """What a part says, and whether that is JSON; of rich text, its elements with their tags.
+    """The content of a part, and whether it is JSON; for rich text, its elements with their tags.
 
-    What a part was made as is not stored. It is what it has the content of.
+    The type of a part is not stored. It is inferred from its content.
     """
     from pycrdt import Array, Map, Text, XmlFragment
 
@@ -143,7 +143,7 @@ def _result(job: Callable[[], bytes]) -> tuple[int, bytes]:
     except (InvalidBody, ValueError) as error:
         return MALFORMED, str(error)[:_REASON_CHARS_MAX].encode()
     except BaseException as error:
-        # A panic of the library is no `Exception`.
+        # A panic of the library is not an `Exception`.
         if type(error).__name__ != "PanicException":
             raise
         return MALFORMED, str(error)[:_REASON_CHARS_MAX].encode()

@@ -1,8 +1,8 @@
-"""Snapshots of documents: each a stream of its own, valid when it is closed.
+"""Snapshots of documents: each is a stream, valid once it is closed.
 
 A snapshot can be large, so it is written in pieces, between everyone else's appends. Closing the
-stream is what publishes it, and only then the one before it is removed. Wherever that is broken
-off, the newest closed one is whole, and the next compaction clears away what is left of others.
+stream publishes it, and only then is the previous one removed. Wherever that is interrupted, the
+newest closed snapshot is complete, and the next compaction removes what is left of others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PAGE: Final = 100
 
 class Snapshot(NamedTuple):
     offset: Offset
-    """Where to read on after it."""
+    """Where to continue reading after it."""
     size_bytes: int
 
 
@@ -44,7 +44,7 @@ class Snapshots:
         return found
 
     async def pieces(self, document: str, snapshot: Snapshot) -> AsyncIterator[bytes]:
-        """A snapshot, as it was written."""
+        """The pieces of a snapshot, as it was written."""
         path = addresses.snapshot_of(document, str(snapshot.offset))
         at: Anchor | Offset = Anchor.START
         while True:
@@ -56,7 +56,7 @@ class Snapshots:
             at = chunk.config.lineage.offset_at(chunk.end)
 
     async def begin(self, document: str, offset: str) -> str:
-        """An empty stream for a snapshot; publish it by `finish`."""
+        """Create an empty stream for a snapshot; publish it with `finish`."""
         path = addresses.snapshot_of(document, offset)
         await self.remove(path)
         beside = await self._log.entry(document)
@@ -70,7 +70,7 @@ class Snapshots:
         await self._log.append(path, Append(b"", OCTET_STREAM, close=True))
 
     async def remove_others(self, document: str, keep: set[str]) -> None:
-        """Remove all snapshots of a document, finished or not, but for those at some offsets."""
+        """Remove all snapshots of a document, finished or not, except those at given offsets."""
         kept = {addresses.snapshot_of(document, offset) for offset in keep}
         async for stream in self._streams(addresses.snapshots_of(document)):
             if stream.path not in kept:
@@ -95,7 +95,7 @@ class Snapshots:
                     newest = stream.path
             after = page[-1].summary.path
         if newest:
-            with suppress(StreamError):  # its time may be over by now
+            with suppress(StreamError):  # it may have expired by now
                 await self._log.grace.undelete(newest)
 
     async def remove(self, path: str, *, purge: bool = True) -> None:
@@ -111,7 +111,7 @@ class Snapshots:
 
 
 def _offset_of(view: View, stream: StreamSummary) -> Offset | None:
-    """The offset that a snapshot belongs to, unless it is of an earlier document at the path."""
+    """The offset of a snapshot, unless it belongs to an earlier document at the path."""
     try:
         offset = parse_offset(stream.path.rpartition("/")[2])
         view.config.lineage.locate(offset, view.tail)

@@ -25,7 +25,7 @@ _REASONS: Final = {loading.MALFORMED: "malformed", loading.TOO_LARGE: "too_large
 
 
 class Unworkable(Exception):
-    """A document that a worker cannot take, now or later."""
+    """A document that no worker can load, now or later."""
 
     def __init__(self, reason: str, problem: str) -> None:
         super().__init__(problem)
@@ -34,7 +34,7 @@ class Unworkable(Exception):
 
 
 class Unclear(Exception):
-    """What was asked for is not there, or not named."""
+    """The requested part does not exist, or was not named."""
 
 
 class WorkersBusy(Exception):
@@ -52,12 +52,12 @@ class Workers:
         self._turns = asyncio.Semaphore(policy.workers)
         self._waiting = 0
         self.running: set[int] = set()
-        """Process ids, for those who watch."""
+        """Process ids, for monitoring."""
 
     async def run(self, job: Job, feed: Feed, take: Take) -> None:
-        """Do one job: what `feed` gives goes in, and what comes out is handed to `take`.
+        """Run one job: sends what `feed` yields, and passes the output to `take`.
 
-        `take` is called only for a job that succeeds.
+        `take` is called only if the job succeeds.
         """
         if self._waiting >= self._policy.waiting_max:
             raise WorkersBusy
@@ -89,7 +89,7 @@ class Workers:
         try:
             await _give(process.stdin, feed)
             reason = b""
-            # Nothing comes out before the work is done.
+            # Nothing is written before the work is done.
             if await process.stdout.read(1) == loading.SUCCESS:
                 while piece := await process.stdout.read(PIECE_BYTES):
                     await take(piece)
@@ -110,7 +110,7 @@ class Workers:
 
 
 async def _give(stdin: asyncio.StreamWriter, feed: Feed) -> None:
-    # A worker that has given up does not read on, and says why when it ends.
+    # A worker that has given up stops reading, and says why when it exits.
     with suppress(BrokenPipeError, ConnectionResetError):
         async for piece in feed():
             stdin.write(piece)
