@@ -14,21 +14,21 @@ def main() -> None:
         print(f"headwater {__version__}")
         return
     try:
-        # Loading takes a moment, and an interrupt can fall into it.
+        # Loading takes a moment, and an interrupt can arrive during it.
         from headwater.cli.main import app
 
         app()
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
-        # All is done but the leaving, and another Ctrl-C has nothing left to interrupt.
+        # Everything is done, and another Ctrl-C has nothing left to interrupt.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _fill_in_streams() -> None:
-    """Put something harmless where stdin, stdout or stderr has been closed (`>&-`).
+    """Open something harmless in place of a closed stdin, stdout or stderr (`>&-`).
 
-    Otherwise the next file or connection to be opened would take its place.
+    Otherwise the next file or connection to be opened would take its descriptor.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

@@ -1,4 +1,4 @@
-"""`headwater api`: any request at all, with the address and token of the context in use."""
+"""`headwater api`: any request, with the address and token of the current context."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def unbind(prefix: Prefix, engine: Engine) -> None:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """What goes wrong with the database, in words."""
+    """Explain database errors in words."""
     from headwater.store.engine import CannotOpen
 
     try:

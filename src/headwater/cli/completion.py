@@ -1,4 +1,4 @@
-"""`headwater completion`: what a shell needs to complete commands, options and streams."""
+"""`headwater completion`: scripts with which shells complete commands, options and streams."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-# Typer writes these scripts for --show-completion, for the shell that it finds itself in.
+# Typer prints these scripts for --show-completion, but only for the shell it runs in.
 from typer._completion_shared import get_completion_script
 
 from headwater.cli.output import write_line

@@ -1,6 +1,6 @@
-"""`headwater set`: change single settings of a stream and keep the others.
+"""`headwater set`: change individual settings of a stream and keep the others.
 
-The server replaces all settings at once, under a version number. So the ones in force are read,
+The server replaces all settings at once, under a version number. So the current ones are read,
 changed, and sent as the next version. If somebody else does the same meanwhile, one of the two is
 refused.
 """
@@ -23,7 +23,7 @@ from headwater.client.protocol.streams import stream_info
 
 NONE: Final = "none"
 _VERSION: Final = "Stream-Config-Version"
-# What the answer to HEAD says of the settings, and how to ask for the same again.
+# Which response headers of HEAD report settings, and how to request the same again.
 _KEPT: Final = (
     "Stream-TTL",
     "Stream-Expires-At",
@@ -107,7 +107,7 @@ def _number(text: str, read: object) -> str | None:
 
 def _change(client: Headwater, stream: Stream, changes: dict[str, str | None]) -> SettingsRecord:
     said = client.request("HEAD", stream.url)
-    stream_info(said)  # unless it is no stream at all
+    stream_info(said)  # unless it is not a stream at all
     before = said.headers
     wanted: dict[str, str | None] = {name: before.get(name.lower()) for name in _KEPT}
     wanted |= changes

@@ -19,11 +19,11 @@ app = typer.Typer(no_args_is_help=True)
 
 
 def complete_context(incomplete: str) -> list[str]:
-    """The names of contexts that begin so, for the shell."""
+    """The names of contexts with this prefix, for shell completion."""
     try:
         return [name for name in sorted(load(say).by_name) if name.startswith(incomplete)]
     except Exception:
-        return []  # a completion that fails must not disturb the line being typed
+        return []  # a failing completion must not disturb the line being typed
 
 
 Name = Annotated[
@@ -82,7 +82,7 @@ def add(
     """
     check_name(name)
     secret = _read_token() if token == "-" else token
-    authorization(secret)  # refuses what could not be sent
+    authorization(secret)  # refuses a token that could not be sent
     contexts = load(say)
     contexts.by_name[name] = Context(
         check_url(url), secret or None, str(ca.resolve()) if ca else None

@@ -1,4 +1,4 @@
-"""A bound for what has none of its own: timeouts of sockets begin anew with every byte."""
+"""A bound for work that has none of its own: socket timeouts start over with every byte."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
-    """Do some work, or raise `TimeoutError`. It is then left alone, and ends with the process."""
+    """Run some work, or raise `TimeoutError`. The work is then left to end with the process."""
     outcome: Future[T] = Future()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""`headwater demo`: sample data for a server that is running."""
+"""`headwater demo`: sample data for a running server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headwater doctor`: why does it not work, and what could go wrong?"""
+"""`headwater doctor`: what is wrong, and what could go wrong?"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def doctor(
         typer.Argument(
             metavar="DIR",
             help="A data directory; by default, the one in the settings.",
-            readable=False,  # if it is not, that is a finding
+            readable=False,  # if it is not readable, that is a finding
         ),
     ] = None,
     config: Annotated[

@@ -1,4 +1,4 @@
-"""Where streams are kept, as arguments name it: a data directory, or a PostgreSQL database."""
+"""Where streams are kept, as named by arguments: a data directory, or a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SCHEMES: Final = (_ADDRESS, "postgres://")
 
 
 def is_address(place: str) -> bool:
-    """Whether this names a PostgreSQL database, and not a directory."""
+    """Whether this names a PostgreSQL database, not a directory."""
     return place.startswith(_SCHEMES)
 
 
@@ -29,7 +29,7 @@ def shown(place: str) -> str:
 
 @contextmanager
 def opening() -> Iterator[None]:
-    """What cannot be opened ends the command with the reason."""
+    """End the command with the reason if something cannot be opened."""
     from headwater.store.engine import CannotOpen
 
     try:

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the exit status tells a script."""
+    """The exit status, for scripts."""
 
     OK = 0
     FAILED = 1
@@ -49,5 +49,5 @@ def usage(message: str) -> CliError:
 
 
 def one_line(text: str) -> str:
-    """Text from elsewhere, made fit for a terminal: one line, no control characters."""
+    """Foreign text made safe for a terminal: one line, no control characters."""
     return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))

@@ -124,7 +124,7 @@ def _doubt(error: HeadwaterError) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """The operating system's own words, from as deep as they are buried."""
+    """The operating system's own message, however deep it is nested."""
     words = one_line(str(error).rpartition(": ")[2]).rstrip(".") or type(error).__name__
     cause: BaseException | None = error
     while cause is not None:

@@ -1,4 +1,4 @@
-"""`headwater health`: is a server well?"""
+"""`headwater health`: is a server healthy?"""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def health(
 
 
 def _probe_here(path: str, timeout_s: float) -> tuple[Target, tuple[int, bytes]]:
-    """A server with TLS hangs up on a client that does not start with it."""
+    """Try plain HTTP, then TLS: a server with TLS hangs up on a client that starts without it."""
     port = os.environ.get("HEADWATER_PORT", str(DEFAULT_PORT))
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
         raise usage(f"$HEADWATER_PORT is {port!r}, which is not a port")
@@ -99,7 +99,7 @@ def _probe_here(path: str, timeout_s: float) -> tuple[Target, tuple[int, bytes]]
 
 
 def _probe(target: Target, path: str, timeout_s: float) -> tuple[int, bytes]:
-    """One request on a connection of its own: a probe shall be small, and load no client."""
+    """One request on a new connection: a probe should be small, and load no client library."""
     url = urlsplit(target.url)
     connection: http.client.HTTPConnection
     if url.scheme == "https":

@@ -1,4 +1,4 @@
-"""What commands read: lines of stdin or of files, all of it in one piece, values of options."""
+"""The input of commands: lines of stdin or of files, all of it in one piece, values of options."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ class Message:
 
 
 class BadLine(CliError):
-    """A line that is no message. What stands before it has been handed on."""
+    """A line that is not a message. The lines before it have been passed on."""
 
 
 def total_bytes(files: Sequence[Path]) -> int | None:
-    """The size of the input, as far as it is known: pipes have none."""
+    """The size of the input, if known: pipes have none."""
     if not files:
         return None
     return sum(file.stat().st_size for file in files) or None
 
 
 def read_messages(files: Sequence[Path], unit: Unit) -> Iterator[Message]:
-    """One message per line, as the lines come.
+    """One message per line, as lines arrive.
 
-    In a JSON stream a line is a JSON value; empty lines are left out. In any other it is the line
-    with its line feed, which is added to a last line without one: else the next line that anyone
-    appends would go on in this one.
+    In a JSON stream a line is a JSON value; empty lines are skipped. In any other it is the line
+    with its line feed, which is added to a last line without one: otherwise the next append would
+    continue that line.
     """
     read = 0
     for name, stream in _streams(files):
@@ -64,7 +64,7 @@ def read_whole(files: Sequence[Path]) -> bytes:
 
 
 def read_argument(text: str) -> bytes:
-    """The value of an option: the text itself, what is in @FILE, or stdin if that is @-."""
+    """The value of an option: the text itself, the content of @FILE, or stdin for @-."""
     if not text.startswith("@"):
         return os.fsencode(text)
     return read_whole([] if text == "@-" else [Path(text[1:])])
@@ -75,7 +75,7 @@ def parse_header(text: str) -> tuple[str, str]:
 
 
 def parse_pair(text: str, sign: str, what: str, form: str) -> tuple[str, str]:
-    """A name and a value with a sign between them."""
+    """A name and a value with a separator between them."""
     name, found, value = text.partition(sign)
     if not found or not name.strip():
         raise usage(f"{text!r} is not a {what}; write {form}")
@@ -83,7 +83,7 @@ def parse_pair(text: str, sign: str, what: str, form: str) -> tuple[str, str]:
 
 
 def split_json(text: bytes) -> list[bytes]:
-    """The messages of a JSON body: the elements if it is an array, else itself."""
+    """The messages of a JSON body: the elements if it is an array, otherwise the body itself."""
     check_json(text, "the input")
     if not text.lstrip(b" \t\r\n").startswith(b"["):
         return [text]

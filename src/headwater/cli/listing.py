@@ -1,4 +1,4 @@
-"""`headwater ls`, `headwater info` and `headwater ranges`: what is there."""
+"""`headwater ls`, `headwater info` and `headwater ranges`: what exists."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def info(target: Target, stream: remote.StreamPath, json: Json = False) -> None:
     with target.connect(stream=stream) as client:
         handle = remote.open_stream(client, stream)
         head = handle.head()
-        # Only Headwater has details. What every server says in answer to HEAD is there anyway.
+        # Only Headwater has details. Every server answers HEAD.
         details = remote.find_details(handle) or remote.info_details(handle.path, head)
         record = remote.detail_record(details, handle.url, head)
     if json:
@@ -149,7 +149,7 @@ def _range_table(records: list[RangeRecord]) -> Table:
 
 
 def _kept(record: DetailRecord) -> str | None:
-    """What a stream keeps of what it has; nothing to say if that is all of it."""
+    """What a stream keeps of its data; None if it keeps all."""
     limits = []
     if record.retention_s is not None:
         limits.append(f"{record.retention_s:,} s")
@@ -188,5 +188,5 @@ def _deleted_table(streams: list[StreamSummary]) -> Table:
 
 
 def _moment(instant: str | None) -> str:
-    """A moment as tables show it, to the second."""
+    """A time as tables show it, to the second."""
     return (instant or "").partition(".")[0].rstrip("Z").replace("T", " ")

@@ -1,4 +1,4 @@
-"""The command line: what a person does at a prompt. Data on stdout, messages on stderr."""
+"""The command line: the commands and where they are. Data on stdout, messages on stderr."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ Json = Annotated[
 ]
 
 
-# What a terminal obeys, but for tabs and the ends of lines.
+# The characters that terminals obey, except tabs and line ends.
 _OBEYED: Final = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
@@ -49,12 +49,12 @@ class Output(Protocol):
 
 
 def stdout() -> Output:
-    """Where data goes. What others wrote must not drive the terminal that it is shown on."""
+    """Where data goes. Data written by others must not control the terminal that shows it."""
     return _SCREEN if is_terminal() else sys.stdout.buffer
 
 
 def harmless(data: bytes) -> bytes:
-    """Data as it can be shown on a terminal.
+    """Data made safe for a terminal.
 
     >>> harmless(b"a\\tb\\x1b[31m\\xff")
     b'a\\tb\\\\u001b[31m\\\\xff'
@@ -87,12 +87,12 @@ def is_terminal() -> bool:
 
 
 def has_colours() -> bool:
-    """Whether stdout is a terminal that shows colours, and nobody minds (https://no-color.org)."""
+    """Whether stdout is a terminal with colours, without $NO_COLOR (https://no-color.org)."""
     return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def console() -> Console:
-    """For tables; a pipe has no edge to wrap at. Names are shown as they are, even `:tea:`."""
+    """For tables; pipes have no width to wrap at. Names are shown verbatim, even `:tea:`."""
     from rich.console import Console
 
     width = None if is_terminal() else _PIPE_COLUMNS
@@ -100,7 +100,7 @@ def console() -> Console:
 
 
 def new_table(*columns: str, folding: int = 1) -> Table:
-    """A table without lines. A name with a # is a column of numbers; the first columns may fold."""
+    """A table without lines. A name with a # is a numeric column; the first columns may fold."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -114,7 +114,7 @@ def new_table(*columns: str, folding: int = 1) -> Table:
 
 
 def write_json(record: msgspec.Struct) -> None:
-    """One record, on a line of its own, at once."""
+    """Write one record on one line, at once."""
     stdout().write(msgspec.json.encode(record) + b"\n")
     stdout().flush()
 
@@ -128,7 +128,7 @@ def write_list(
     table: Callable[[list[T]], Table],
     nothing: str,
 ) -> None:
-    """Records for scripts, a table for people at a terminal, and else one line each."""
+    """Write records for scripts, a table on a terminal, and otherwise one line each."""
     if json:
         for one in found:
             write_json(record(one))
@@ -142,7 +142,7 @@ def write_list(
 
 
 def report(record: msgspec.Struct, done: str, *, json: bool) -> None:
-    """What a command has changed: a record for scripts, a message for people at a terminal."""
+    """Report a change: a record for scripts, a message on a terminal."""
     if json:
         write_json(record)
     else:
@@ -150,7 +150,7 @@ def report(record: msgspec.Struct, done: str, *, json: bool) -> None:
 
 
 def tell(done: str) -> None:
-    """To people at a terminal; scripts see the exit code."""
+    """Write a message on a terminal; scripts use the exit code."""
     if sys.stderr.isatty():
         say(done)
 
@@ -160,7 +160,7 @@ def write_line(text: str) -> None:
 
 
 def write_facts(facts: dict[str, object]) -> None:
-    """Names and values, one pair a line; what is not known is left out."""
+    """Names and values, one pair per line; unknown values are left out."""
     width = max(map(len, facts))
     for name, value in facts.items():
         if value is not None:
@@ -174,7 +174,7 @@ def _shown(value: object) -> str:
 
 
 def instant(at_ms: int | None) -> str | None:
-    """Milliseconds since 1970 as RFC 3339 in UTC; None also for what no calendar has.
+    """Milliseconds since 1970 as RFC 3339 in UTC; None also for times outside the calendar.
 
     >>> instant(1_767_225_600_000)
     '2026-01-01T00:00:00Z'
@@ -190,7 +190,7 @@ def instant(at_ms: int | None) -> str | None:
 
 
 def on_one_line(message: bytes) -> bytes:
-    """JSON text without line ends, otherwise as it was appended; a line feed in it is only layout.
+    """JSON text without line breaks, otherwise as it was appended; line feeds in it are layout.
 
     >>> on_one_line(b'{"large": 1.0,\\n "n": 100000000000000000000}')
     b'{"large":1.0,"n":100000000000000000000}'
@@ -219,8 +219,8 @@ def size(count: float) -> str:
 def watched_pipe() -> Iterator[None]:
     """Notice when the reader of our output goes away, even while there is nothing to write.
 
-    Writing finds out by itself, but a command that follows a quiet stream may not write for
-    hours. Inside this block the main thread gets the `BrokenPipeError` all the same.
+    A write would notice, but a command that follows a quiet stream may not write for hours. Inside
+    this block the main thread gets the `BrokenPipeError` anyway.
     """
     descriptor = _pipe_descriptor()
     if descriptor is None or threading.current_thread() is not threading.main_thread():
@@ -241,7 +241,7 @@ def watched_pipe() -> Iterator[None]:
 
 
 def _pipe_descriptor() -> int | None:
-    """Where stdout goes, if that can go away."""
+    """The descriptor of stdout, if its reader can go away."""
     try:
         descriptor = sys.stdout.fileno()
         mode = os.fstat(descriptor).st_mode
@@ -251,7 +251,7 @@ def _pipe_descriptor() -> int | None:
 
 
 async def output_closed() -> None:
-    """Wait until the reader of our output has gone away, in a command that runs on asyncio."""
+    """Wait until the reader of our output is gone, in a command that runs on asyncio."""
     descriptor = _pipe_descriptor()
     if descriptor is None:
         await asyncio.Event().wait()
@@ -262,14 +262,14 @@ async def output_closed() -> None:
 
 def _has_no_reader(descriptor: int) -> bool:
     poll = select.poll()
-    poll.register(descriptor, 0)  # errors are reported without being asked for
+    poll.register(descriptor, 0)  # errors are always reported
     return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _watch(descriptor: int, done: threading.Event) -> None:
     while not done.wait(_POLL_S):
         if _has_no_reader(descriptor):
-            # A signal is what ends a wait in the main thread, whatever it waits for.
+            # A signal interrupts the main thread, whatever it waits for.
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
             return
 
@@ -281,14 +281,14 @@ def _raise_broken_pipe(number: int, frame: FrameType | None) -> None:
 # --- How far something is, on stderr --------------------------------------------------------------
 
 
-# What is done sooner than this needs no bar.
+# Work that takes less than this needs no progress bar.
 _DELAY_S: Final = 0.4
 
 
 class Progress:
-    """How far something is. Costs next to nothing when it is not shown.
+    """A progress bar. Costs next to nothing if it is not shown.
 
-    It is shown on a terminal only, and the caller says if the terminal is taken by the data.
+    It is shown on a terminal only, and not if the data goes to the terminal, which the caller says.
     """
 
     def __init__(self, label: str, *, total: int | None = None, visible: bool = True) -> None:
@@ -301,15 +301,15 @@ class Progress:
 
     @property
     def wanted(self) -> bool:
-        """Whether there is anyone to see it."""
+        """Whether anyone can see it."""
         return self._wanted
 
     def expect(self, total: int | None) -> None:
-        """The number of bytes that there will be."""
+        """Set the expected number of bytes."""
         self._total = total
 
     def update(self, done: int, note: str = "", *, in_bytes: bool = True) -> None:
-        """Say how much is done: bytes, unless told otherwise, and something for people."""
+        """Update the amount done: bytes by default, with a note for people."""
         if not self._wanted or (self._bar is None and time.monotonic() < self._show_at):
             return
         if self._bar is None:

@@ -1,7 +1,7 @@
 """`headwater pipeline`: streams into tables, on Spark.
 
-Spark is a large thing that most installations have no use for, so everything of it is imported when
-a pipeline is really run.
+Spark is large and most installations do not use it, so it is only imported when a pipeline is
+actually run.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ def _options(target: Target) -> dict[str, str]:
 
 @contextmanager
 def _spark() -> Iterator[None]:
-    """Failures of Spark as one line; Ctrl-C as what it is."""
+    """Report Spark failures as one line, and Ctrl-C as Ctrl-C."""
     try:
         from pyspark.errors import PySparkException
 
@@ -269,7 +269,7 @@ def _spark() -> Iterator[None]:
 
 
 def _greet(options: dict[str, str]) -> None:
-    """Wait for the server before Spark is started, which takes long and would be for nothing."""
+    """Wait for the server before starting Spark, which takes long and would be in vain."""
     from pyspark_headwater.options import read_options
     from pyspark_headwater.wire import wire_to
 

@@ -1,18 +1,18 @@
-"""`--from`: where to begin reading.
+"""`--from`: where to start reading.
 
     start           the first message
     now             what comes from now on
     -10             the last ten
     @1h             everything since an hour ago (ms, s, m, h, d, w; also @1h30m)
     @2026-01-31T12:00:00Z   everything since then
-    OFFSET          a position that a server or this command gave out
+    OFFSET          a position from a server or this command
 
-What is counted depends on the stream: messages in a JSON stream, lines in a text stream, bytes in
-any other. Headwater knows where the last messages begin and what was there at a time. On other
-servers, the last ones are found by reading everything, and times are not found.
+The unit depends on the stream: messages in a JSON stream, lines in a text stream, bytes in any
+other. Headwater knows where the last messages begin and what was stored when. On other servers, the
+last ones are found by reading everything, and times are not supported.
 
-Groups (`--start`, `group seek`) have messages in every stream, and call its two ends `first` and
-`latest`. Either name is understood everywhere.
+Groups (`--start`, `group seek`) count messages in every stream, and call its two ends `first` and
+`latest`. Both names are accepted everywhere.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ PLACES: Final = (
 )
 
 _OFFSET = re.compile(r"[0-9]+_[0-9]+")
-# More than any stream has, and as many digits as the server reads.
+# More than any stream has, with as many digits as the server accepts.
 _ALL: Final = 10**15 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """The last so many."""
+    """The last `count` items."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """Everything since a moment."""
+    """Everything since a time."""
 
     at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """A position as the client library reads it."""
+    """A position as the client library takes it."""
 
     text: str
 
@@ -64,7 +64,7 @@ Where = Last | Since | At
 
 
 def parse_where(text: str, *, now_ms: int | None = None) -> Where:
-    """Read the value of `--from`."""
+    """Parse the value of `--from`."""
     begin, slash, skip = text.partition("/")
     if begin in ("start", "first"):
         return At(START + slash + skip)
@@ -83,19 +83,19 @@ def parse_where(text: str, *, now_ms: int | None = None) -> Where:
 
 
 def parse_since(text: str, *, now_ms: int | None = None) -> Since:
-    """Read the value of `--since`: a moment, or how long ago it was."""
+    """Parse the value of `--since`: a time, or how long ago it was."""
     return Since(_moment_ms(text.removeprefix("@"), now_ms))
 
 
 def parse_until(text: str, *, now_ms: int | None = None) -> Since | At:
-    """Read the value of `--until`: a moment, how long ago it was, or an offset."""
+    """Parse the value of `--until`: a time, how long ago it was, or an offset."""
     if _OFFSET.fullmatch(text):
         return At(text)
     return parse_since(text, now_ms=now_ms)
 
 
 def show(position: Position) -> str:
-    """A position as `--from` reads it: the protocol's -1 would be the last message there."""
+    """A position as `--from` accepts it: the protocol's -1 would mean the last message there."""
     return str(replace(position, offset="start" if position.offset == START else position.offset))
 
 
@@ -107,7 +107,7 @@ def _moment_ms(text: str, now_ms: int | None) -> int:
 
 
 def locate(client: Headwater, stream: Stream, where: Where, unit: Unit) -> Position:
-    """Turn a place into a position that can be read from."""
+    """Turn a place into a position to read from."""
     if isinstance(where, At):
         try:
             return Position.parse(where.text)
@@ -132,7 +132,7 @@ def locate(client: Headwater, stream: Stream, where: Where, unit: Unit) -> Posit
 
 
 def find_place(client: Headwater, stream: Stream, where: Where) -> str:
-    """Turn a place into one where a group can go on: at a message, whatever the stream holds."""
+    """Turn a place into one where a group can continue: at a message, in any stream."""
     position = None
     if isinstance(where, Last) and where.count > 0:
         position = remote.find_last(stream, where.count)

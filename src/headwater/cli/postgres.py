@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 DEFAULT_NAME: Final = "headwater"
-# How long one append is tried again before new connections are made.
+# How long an append is retried before new connections are made.
 PATIENCE_S: Final = 2.0
 
 T = TypeVar("T")
@@ -233,7 +233,7 @@ def drop(
 
 
 def _run(dsn: str, work: Callable[[Database], Coroutine[Any, Any, T]]) -> T:
-    """Do something with a database; failures come out as what they mean to a person."""
+    """Run something with a database; failures are explained for people."""
     with _explained():
         from headwater.postgres import Database
 

@@ -1,4 +1,4 @@
-"""Lengths of time, sizes and moments, as people write them on the command line."""
+"""Durations, sizes and times, as people write them on the command line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SIZE = re.compile(r"([0-9]+) ?(?:([kKMGT])(i)?)?B?")
 
 
 def parse_span_ms(text: str) -> int:
-    """A length of time, in milliseconds.
+    """A duration, in milliseconds.
 
     >>> parse_span_ms("1h30m")
     5400000
@@ -37,7 +37,7 @@ def parse_span_ms(text: str) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """A length of time in seconds; a number alone counts those.
+    """A duration in seconds; a bare number means seconds.
 
     >>> parse_seconds("1m30s"), parse_seconds("90"), parse_seconds("250ms")
     (90.0, 90.0, 0.25)
@@ -46,7 +46,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """A number of bytes; a number alone counts those.
+    """A number of bytes; a bare number means bytes.
 
     >>> parse_size("10GiB"), parse_size("500 kB"), parse_size("1000")
     (10737418240, 500000, 1000)
@@ -65,7 +65,7 @@ def is_span(text: str) -> bool:
 
 
 def parse_moment(text: str, also: str = "") -> datetime:
-    """A moment with its time zone; `also` is what else could have been written there."""
+    """A time with its time zone; `also` says what else would have been accepted."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

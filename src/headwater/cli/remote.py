@@ -1,6 +1,6 @@
 """Streams and groups as commands name them, and what only Headwater offers, or None.
 
-Other servers have no details and no positions, and commands do without them.
+Other servers have no details and no positions, and commands work without them.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from headwater.client import (
 
 PAGE: Final = 1_000
 COMPLETION_S: Final = 2.0
-# What a shell takes as it is. It would take other names apart, and zsh runs what it finds in them.
+# Names that shells take verbatim. Others would be split, and zsh would run what it finds in them.
 _OFFERED: Final = re.compile(r"[\w./:@%+=,][\w./:@%+=,-]*")
 
 T = TypeVar("T")
 
 
 def _fields(stream: StreamSummary) -> dict[str, Any]:
-    """A stream of the list, as records and tables name its fields."""
+    """A listed stream, with the field names of records and tables."""
     return {
         "name": stream.name,
         "content_type": stream.content_type or None,
@@ -82,7 +82,7 @@ def detail_record(details: StreamDetails, url: str, head: StreamInfo) -> DetailR
 
 
 def open_stream(client: Headwater, path: str, content_type: str | None = None) -> Stream:
-    """A handle for a stream, if it can be called so."""
+    """A handle for a stream, if the name is valid."""
     try:
         return client.stream(path, content_type=content_type)
     except ValueError:
@@ -90,7 +90,7 @@ def open_stream(client: Headwater, path: str, content_type: str | None = None) -
 
 
 def open_group(stream: Stream, name: str) -> Group:
-    """A handle for a group, if it can be called so."""
+    """A handle for a group, if the name is valid."""
     try:
         return stream.group(name)
     except ValueError:
@@ -117,23 +117,23 @@ def list_streams(
 
 
 def find_details(stream: Stream) -> StreamDetails | None:
-    """Everything about a stream; None if the server does not offer that."""
+    """Everything about a stream; None if the server does not offer it."""
     return _if_offered(stream.details)
 
 
 def find_last(stream: Stream, count: int) -> Position | None:
-    """Where the last `count` messages begin; appends, where there are no messages."""
+    """Where the last `count` messages begin, or appends if the stream has no messages."""
     return _if_offered(lambda: stream.position(last=count))
 
 
 def find_time(stream: Stream, at_ms: int) -> Position | None:
-    """Where everything begins that is no older than a moment."""
+    """Where everything stored since a time begins."""
     at = datetime.fromtimestamp(max(0, at_ms) / 1000, UTC)
     return _if_offered(lambda: stream.position(time=at))
 
 
 def info_details(name: str, info: StreamInfo) -> StreamDetails:
-    """What a HEAD request tells, which every server answers."""
+    """The answer to a HEAD request, which every server supports."""
     return StreamDetails(
         name,
         content_type=info.content_type or "",
@@ -158,12 +158,12 @@ def server_url(client: Headwater) -> str:
 
 
 def complete_stream(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The names of streams that begin so, for the shell; none if the server takes long."""
+    """The names of streams with this prefix, for shell completion; none if the server is slow."""
     return _complete(ctx, lambda client: _first_names(client, incomplete))
 
 
 def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The names of groups of the stream on the line that begin so."""
+    """The groups with this prefix, of the stream on the command line."""
 
     def names(client: Headwater) -> list[str]:
         groups = client.stream(ctx.params["stream"]).groups()
@@ -173,7 +173,7 @@ def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_deleted(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The names of deleted streams that begin so."""
+    """The names of deleted streams with this prefix."""
     return _complete(ctx, lambda client: _first_names(client, incomplete, deleted=True))
 
 
@@ -193,7 +193,7 @@ def _complete(ctx: typer.Context, names: Callable[[Headwater], list[str]]) -> li
 
         return [name for name in within(COMPLETION_S, ask) if _OFFERED.fullmatch(name)]
     except Exception:
-        return []  # a completion that fails must not disturb the line being typed
+        return []  # a failing completion must not disturb the line being typed
 
 
 StreamPath = Annotated[

@@ -1,4 +1,4 @@
-"""`headwater fetch` and `headwater response`: answers of other servers that this one keeps."""
+"""`headwater fetch` and `headwater response`: answers of other servers, kept by this one."""
 
 from __future__ import annotations
 

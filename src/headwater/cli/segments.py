@@ -1,4 +1,4 @@
-"""`headwater segments`: the files of history of a data directory or a PostgreSQL database."""
+"""`headwater segments`: the history files of a data directory or a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ def _segments() -> None:
 
 
 class Noted(NamedTuple):
-    """Where it is noted which files there are."""
+    """Where the files are recorded."""
 
     query: Query
     is_going: str
-    """The condition that nobody needs a file of `segments s` any more, if that is noted too."""
+    """The condition that a file of `segments s` is no longer needed, if that is recorded too."""
     directory: Path | None = None
     owner: str = ""
-    """What object storage calls the database, if its files are nowhere else."""
+    """The database's name in object storage, if its files are nowhere else."""
 
 
 @contextmanager
 def _reading(place: str) -> Iterator[Noted]:
-    """Questions to the database of a directory, or another one. A server may be running."""
+    """Query the database of a directory, or PostgreSQL. A server may be running."""
     if is_address(place):
         with opening():
             from headwater.store.postgresql.inspection import reading
@@ -105,7 +105,7 @@ def _remote(store: str) -> Remote:
 
 @contextmanager
 def _asking(store: str, place: str) -> Iterator[None]:
-    """What object storage refuses, or holds of somebody else, ends the command."""
+    """End the command if object storage refuses, or belongs to another server."""
     from headwater.core.errors import HistoryUnavailable
     from headwater.store.history.orphans import NotItsOwn
 
@@ -159,7 +159,7 @@ def ls(place: Place, json: Json = False) -> None:
 def _where(local: int, remote: int, *, is_here: bool) -> str:
     from headwater.store.history.segment import PRESENT
 
-    # A node notes a file before it uploads it. A directory has the file before it notes it.
+    # A node records a file before it uploads it. A directory has the file before it records it.
     return _PLACES.get((local, remote == PRESENT), "going" if is_here else "uploading")
 
 
@@ -211,7 +211,7 @@ def verify(
 
 
 def _needed(noted: Noted, remote: Remote | None) -> list[SegmentRow]:
-    """The files in which something lies. Raises NotItsOwn if they cannot be in object storage."""
+    """The files that hold data. Raises NotItsOwn if they cannot be in object storage."""
     from headwater.store.history.orphans import require_owner
     from headwater.store.sql.extents import find_segments
 
@@ -222,7 +222,7 @@ def _needed(noted: Noted, remote: Remote | None) -> list[SegmentRow]:
 
 
 def _problem(noted: Noted, row: SegmentRow, remote: Remote | None) -> str:
-    """What is wrong with a file; nothing if nobody needs it any more by now."""
+    """What is wrong with a file; empty if it is no longer needed by now."""
     from headwater.core.errors import DataCorrupt
     from headwater.store.history.open_segments import DIRECTORY_NAME
     from headwater.store.history.segment import PRESENT, Segment

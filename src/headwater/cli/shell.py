@@ -1,4 +1,4 @@
-"""Around every command: arguments in, exit codes out, and never a traceback."""
+"""What surrounds every command: arguments in, exit codes out, and never a traceback."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Final
 import typer
 import typer.main
 
-# Typer uses the first itself and does not re-export it.
-# Typer hands completions out but does not say that it exports their type.
+# Typer uses the first itself and does not re-export it. Typer returns completions but does not
+# export their type.
 from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
 from headwater.cli.exits import CliError, ExitCode, one_line
@@ -22,7 +22,7 @@ from headwater.contexts import ContextError
 
 DEBUG: Final = "HEADWATER_DEBUG"
 _MESSAGE_CHARS_MAX: Final = 2_000
-# The extra that brings a package, where a command can do without it.
+# The extra that installs a package, for packages that are optional.
 EXTRAS: Final = {
     "deltalake": "spark",
     "obstore": "history",
@@ -34,17 +34,17 @@ EXTRAS: Final = {
 
 
 class Shell(TyperGroup):
-    """The group of all commands. Whatever happens, it says so in one line on stderr."""
+    """The group of all commands. Any failure becomes one line on stderr."""
 
     table: ClassVar[Mapping[str, Mapping[str, str]]]
-    """By the heading in the help and by name, the module and the attribute of each command."""
+    """By help heading and name: the module and attribute of each command."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = _Commands(self.table)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Descriptions come from a table: to ask the commands would load all of them."""
+        """Descriptions come from a table: asking the commands would load all of them."""
         if incomplete and not incomplete[0].isalnum():
             return super().shell_complete(ctx, incomplete)
         from headwater.cli.summaries import SUMMARIES
@@ -88,7 +88,7 @@ class Shell(TyperGroup):
             raise typer.Exit(ExitCode.USAGE) from None
         except KeyboardInterrupt as interrupt:
             if sys.stderr.isatty():
-                typer.echo(err=True)  # the terminal has just written ^C
+                typer.echo(err=True)  # the terminal has just shown ^C
                 for note in getattr(interrupt, "__notes__", ()):
                     say(f"interrupted; {note}")
             raise typer.Exit(ExitCode.INTERRUPTED) from None
@@ -98,7 +98,7 @@ class Shell(TyperGroup):
         except (typer.Exit, typer.Abort, typer.TyperException):
             raise
         except UnicodeEncodeError as error:
-            # Arguments may have bytes that are no text, and nothing can be called so.
+            # Arguments may contain bytes that are not text, and no name contains those.
             say(f"{error.object!r} is not valid text")
             raise typer.Exit(ExitCode.USAGE) from None
         except OSError as error:
@@ -117,7 +117,7 @@ class Shell(TyperGroup):
 
 
 class _Commands(dict[str, Any]):
-    """Commands by name, each loaded when it is asked for: most of them take a while."""
+    """Commands by name, each loaded on first use: most of them take a while."""
 
     def __init__(self, table: Mapping[str, Mapping[str, str]]) -> None:
         self._places = {
@@ -144,7 +144,7 @@ def _load(name: str, panel: str, place: str) -> Any:
 
 
 def say(message: str) -> None:
-    """A message: one line on stderr, and not pages of what somebody else wrote."""
+    """Write a message: one line on stderr, and not pages of foreign text."""
     line = one_line(message)
     if len(line) > _MESSAGE_CHARS_MAX:
         half = _MESSAGE_CHARS_MAX // 2
@@ -153,7 +153,7 @@ def say(message: str) -> None:
 
 
 def discard_stdout() -> None:
-    """Nobody reads the output: drop what is still buffered, without another complaint."""
+    """Nobody reads the output: drop what is still buffered, without another error."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -169,9 +169,9 @@ def _flushed(code: int) -> int:
 
 
 def _refuse(error: typer.TyperException) -> int:
-    """What the parser says about a command line it cannot make sense of."""
+    """Report what the parser says about an invalid command line."""
     message = error.format_message()
-    # Without any arguments the help is the answer, and it has been printed.
+    # Without arguments the help is the answer, and it has been printed.
     if message and type(error).__name__ != "NoArgsIsHelpError":
         context: typer.Context | None = getattr(error, "ctx", None)
         where = context.command_path if context else "headwater"

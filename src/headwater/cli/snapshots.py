@@ -1,4 +1,4 @@
-"""`headwater snapshot`: states of a stream that new readers begin with."""
+"""`headwater snapshot`: states of a stream that new readers start from."""
 
 from __future__ import annotations
 

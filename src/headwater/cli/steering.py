@@ -1,7 +1,7 @@
 """`headwater pipeline ls`, `show`, `pause`, `resume` and `reset`: pipelines, wherever they run.
 
-Pipelines tell the server how they are doing, and read what they are told from a stream there; see
-`headwater.core.pipelines`. So nothing here needs Spark, or to be where a pipeline runs.
+Pipelines report their state to the server, and read their orders from a stream there; see
+`headwater.core.pipelines`. So nothing here needs Spark, or has to be where a pipeline runs.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _only_stream(known: PipelineReportRecord | None) -> str:
 
 
 def _place(client: Headwater, path: str, to: str) -> str:
-    """A place in a stream as a pipeline understands it: an end, or where an append begins."""
+    """A place in a stream as pipelines understand it: an end, or where an append begins."""
     handle = remote.open_stream(client, path)
     handle.head()
     text = find_place(client, handle, parse_where(to))
@@ -180,7 +180,7 @@ def _confirm(target: Target, name: str, place: To) -> None:
 
 
 def _tell(client: Headwater, order: Order, *, yes: bool) -> None:
-    """Leave an order, and wait until the pipeline has heard it if it runs."""
+    """Send an order, and wait until the pipeline has received it if it runs."""
     reports = _reports(client)
     if not yes:
         _named(reports, order.pipeline)

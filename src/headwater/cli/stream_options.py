@@ -63,7 +63,7 @@ IdPointer = Annotated[
 
 
 def seconds_of(span: str | None) -> int | None:
-    """A length of time in whole seconds, which is how the server counts it."""
+    """A duration in whole seconds, which is how the server counts it."""
     if span is None:
         return None
     seconds = parse_seconds(span)

@@ -43,7 +43,7 @@ from headwater.client import (
 )
 from headwater.core.offsets import format_offset
 
-# Forks are not told from "-1", the beginning of a read, but from an offset in earnest.
+# The start of a stream for forks: they need a real offset, not the "-1" of reads.
 FIRST_OFFSET: Final = format_offset(0, 0)
 
 TYPES: Final = {
@@ -234,7 +234,7 @@ def clear(
         confirm(target, f"all messages of {_listed(streams)}")
 
     def clear_one(stream: Stream) -> None:
-        # No HEAD: who may delete need not be allowed to read.
+        # No HEAD: a caller that may delete may not be allowed to read.
         record = ClearRecord(name=stream.path, url=stream.url, next_offset=stream.clear())
         report(record, f"cleared {stream.path}", json=json)
 
@@ -304,7 +304,7 @@ def _listed(streams: list[str]) -> str:
 
 
 def confirm(target: Target, what: str, *, for_good: bool = True) -> None:
-    """Ask whether something shall be deleted."""
+    """Ask for confirmation before something is deleted."""
     if not sys.stdin.isatty():
         raise usage("deleting needs a confirmation and there is no terminal; add --yes")
     question = f"Delete {what} on {target.url}{' for good' if for_good else ''}?"
@@ -314,7 +314,7 @@ def confirm(target: Target, what: str, *, for_good: bool = True) -> None:
 
 
 def _each(target: Target, paths: list[str], action: Callable[[Stream], None]) -> None:
-    """Do it to every stream; one that fails does not keep the others from it."""
+    """Apply an action to every stream; a failure with one does not stop the others."""
     codes: list[ExitCode] = []
     with target.connect() as client:
         handles = [remote.open_stream(client, path) for path in paths]
@@ -330,13 +330,13 @@ def _each(target: Target, paths: list[str], action: Callable[[Stream], None]) ->
                 codes.append(explained.code)
                 say(explained.message)
                 if explained.code in (ExitCode.UNAVAILABLE, ExitCode.UNAUTHORISED):
-                    break  # the others would fare no better
+                    break  # the others would fail too
     if codes:
         raise typer.Exit(codes[0])
 
 
 def _report_change(stream: Stream, done: str, *, json: bool) -> None:
-    """A HEAD only for a record: who may write or delete need not be allowed to read."""
+    """HEAD only for a record: a caller that may write or delete may not be allowed to read."""
     if json:
         _report(stream, stream.head(), done, json=True)
     else:

@@ -1,4 +1,4 @@
-"""`headwater subscription`: who is woken when streams have something new."""
+"""`headwater subscription`: webhooks and workers woken when streams have something new."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server that a command talks to. Which one that is, `headwater.contexts` says."""
+"""The server that a command talks to. `headwater.contexts` decides which one that is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headwater.cli.shell import say
 from headwater.client import AsyncHeadwater, Headwater, HeadwaterError, RetryPolicy, Timeouts
 from headwater.contexts import Server, check_ca, find_server
 
-# How long a command that a person waits for keeps trying, and one that has work under way.
+# How long a command keeps trying: one that a person waits for, and one with work in progress.
 QUICK_S: Final = 2.0
 PATIENT_S: Final = 60.0
 
@@ -39,7 +39,7 @@ class Target(Server):
         stream: str | None = None,
         group: str | None = None,
     ) -> Iterator[Headwater]:
-        """A client; its failures come out as what they mean to a person."""
+        """A client; its failures are explained for people."""
         options = self._options(patience_s)
         if timeout_s is not None:
             options["timeouts"] = Timeouts(connect_s=timeout_s, answer_s=timeout_s)
@@ -51,25 +51,25 @@ class Target(Server):
         except httpx.InvalidURL as error:
             raise usage(f"this cannot be part of an address: {error}") from error
         except UnicodeError as error:
-            # The host name is invalid. Other errors of encoding say themselves what is wrong.
+            # The host name is invalid. Other encoding errors explain themselves.
             if isinstance(error, UnicodeEncodeError | UnicodeDecodeError):
                 raise
             raise usage(f"{self.url!r} is not the address of a host: {error}") from error
         except ValueError as error:
-            # What the client refuses before it sends anything: a header that cannot be one.
+            # The client refused it before sending anything: an invalid header.
             if type(error) is not ValueError:
                 raise
             raise usage(str(error)) from error
 
     def connect_async(self, *, patience_s: float = QUICK_S) -> AsyncHeadwater:
-        """A client for asyncio, for the command that does many things at a time."""
+        """An asyncio client, for commands that do many things at a time."""
         return AsyncHeadwater(self.url, **self._options(patience_s))
 
     def _options(self, patience_s: float) -> dict[str, Any]:
         return {
             "headers": {"Authorization": self.authorization} if self.authorization else None,
             "retry": RetryPolicy(give_up_after_s=patience_s),
-            # Certificates take a while to load, and plain connections have no use for them.
+            # Certificates take a while to load, and plain connections do not need them.
             "verify": self.url.startswith("https:") and (check_ca(self.ca) or True),
         }
 
@@ -77,7 +77,7 @@ class Target(Server):
 def find_target(
     url: str | None, token: str | None, context: str | None, ca: str | None = None
 ) -> Target:
-    """What flags, environment and contexts say."""
+    """The server chosen by flags, environment and contexts."""
     server = find_server(url, token, context, ca, warn=say)
     return Target(server.url, server.authorization, server.ca)
 
@@ -85,9 +85,9 @@ def find_target(
 def with_target(
     command: Callable[Concatenate[Target, P], None],
 ) -> Callable[..., None]:
-    """Give a command the options that choose a server, and hand it the result as a `Target`.
+    """Give a command the options that choose a server, and pass it the result as a `Target`.
 
-    The options are understood in front of the command's name as well.
+    The options are also accepted before the command's name.
     """
     _, *own = inspect.signature(command, eval_str=True).parameters.values()
     chosen = [
@@ -108,7 +108,7 @@ def with_target(
         # Typer has checked the values against the signature below.
         command(target, **values)  # type: ignore[call-arg]
 
-    # `inspect` reads it, and no stub declares it.
+    # `inspect` reads it, but no stub declares it.
     with_options.__signature__ = inspect.Signature(chosen)  # type: ignore[attr-defined]
     with_options.__annotations__ = {p.name: p.annotation for p in chosen}
     return with_options

@@ -99,7 +99,7 @@ def top(
 
 
 class Meter:
-    """Compares what a server has now with what it had the last time."""
+    """Compares the current figures of a server with the previous ones."""
 
     def __init__(self, client: Headwater, prefix: str, sort: Order, rows: int | None) -> None:
         self._client = client
@@ -128,7 +128,7 @@ class Meter:
     def _rate(self, stream: StreamSummary, elapsed_s: float) -> RateRecord:
         messages, bytes_ = stream.messages or 0, stream.size_bytes or 0
         before = self._before.get(stream.name)
-        # One that was deleted and made again, or is new, starts from nothing.
+        # A stream that was recreated, or is new, starts from zero.
         same = before is not None and before.created == stream.created
         old_messages = (before.messages or 0) if before is not None and same else 0
         old_bytes = (before.size_bytes or 0) if before is not None and same else 0
@@ -144,7 +144,7 @@ class Meter:
 
 @contextmanager
 def _display(*, live: bool) -> Iterator[Callable[[RenderableType], None]]:
-    """Where tables go: to a screen of their own, or just out."""
+    """Where tables go: to a separate screen, or just to stdout."""
     out = console()
     if not live:
         yield out.print

@@ -58,11 +58,11 @@ def transaction(
 
 
 def _body(text: bytes) -> dict[str, Any]:
-    """The body of the request. Values stay the JSON text that they are."""
+    """The body of the request. Values stay the JSON text they were."""
     try:
         whole = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except UNREADABLE:
-        whole = {}  # several lines, or nonsense
+        whole = {}  # several lines, or invalid
     if whole and "stream" not in whole:
         return whole
     publish: list[dict[str, msgspec.Raw]] = []

@@ -1,7 +1,7 @@
-"""What a stream is made of when one counts: messages, lines or bytes; and where the last ones are.
+"""The units of a stream: messages, lines or bytes; and where the last ones are.
 
-Positions are found in what a reader yields and lead into the middle of a batch, so finding the last
-ten lines of a stream keeps ten positions, not the stream.
+Positions are found in what a reader yields and may point into a batch, so finding the last ten
+lines of a stream keeps ten positions, not the stream.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def find_tail(
 ) -> Position | None:
     """Where the last `count` items of a run of batches begin.
 
-    If there are fewer: where the first one begins if the run is the whole stream, else None.
+    If there are fewer: where the first one begins if the run is the whole stream, otherwise None.
     """
     finder: _Finder
     match unit:
@@ -87,7 +87,7 @@ class _LastMessages:
 
 
 class _LastLines(_LastMessages):
-    """A line begins at the start of the stream and after each line feed that something follows."""
+    """A line begins at the start of the stream and after each line feed except a final one."""
 
     def __init__(self, count: int, *, at_line_start: bool) -> None:
         super().__init__(count)
@@ -113,7 +113,7 @@ class _LastBytes:
 
     def add(self, batch: Batch) -> None:
         length = len(batch.data)
-        # Where the batch is, without what is in it.
+        # Where the batch is, without its content.
         self._pieces.append((replace(batch, payloads=()), length))
         self._total += length
         while self._total - self._pieces[0][1] >= self._count:

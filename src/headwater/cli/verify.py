@@ -1,4 +1,4 @@
-"""`headwater verify`: is a data directory or a database whole?"""
+"""`headwater verify`: is a data directory or a database intact?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headwater whoami`: who this is to the server, and what that allows."""
+"""`headwater whoami`: who the caller is to the server, and what they may do."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def append(
     if producer is not None and not (producer.isascii() and producer.isprintable()):
         raise usage("the ID of a producer must be an ASCII name")
     with target.connect(stream=stream) as client:
-        # Is it there, and what is it made of? This fails quickly; the rest is patient.
+        # Check that the stream exists, and what it holds. This fails quickly; the rest is patient.
         info = remote.open_stream(client, stream).head()
     unit = Unit.of(info.content_type)
     whole = message is not None or raw
@@ -154,7 +154,7 @@ def _one_piece(message: str | None, files: Sequence[Path], unit: Unit) -> list[M
     elif unit is Unit.MESSAGE:
         pieces = [inputs.check_json(os.fsencode(message), "the message")]
     else:
-        # A line of its own in a text stream; just these bytes in any other.
+        # A separate line in a text stream; just these bytes in any other.
         pieces = [os.fsencode(message) + (b"\n" if unit is Unit.LINE else b"")]
     if not any(pieces):
         raise usage("there is nothing to append; the input is empty")

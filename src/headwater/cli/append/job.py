@@ -1,19 +1,19 @@
 """One run of `headwater append`: how messages get into a stream.
 
-There are three ways to write, by what can go wrong in between:
+There are three ways to write, depending on what can go wrong:
 
 * One message or one raw piece is one request, sent once. If its answer is lost, nobody knows
   whether it was stored, and the command says so.
-* Lines go through a producer with a name of its own for this run. It batches what comes within a
-  few milliseconds, keeps several requests under way and repeats what fails, and the server drops
-  repetitions. If the whole command fails, running it again stores again what was stored before.
-* With `--producer ID` a whole run can be repeated. The server takes request number n of an ID and
-  an epoch once, whatever is in it. So request n has to hold the same messages in every run. If
-  line n is request n, that is so as long as the input begins the same: it may have been cut off
-  the first time, or have grown since. With `--batch` a request holds several lines, cut by their
-  number and size alone, never by time. Then the input has to be complete and the same every time,
-  because a last batch that was shorter before would be taken for the same. Other input under the
-  same ID needs a higher epoch.
+* Lines go through a producer with a new name for this run. It batches what arrives within a few
+  milliseconds, keeps several requests in flight and retries failures, and the server drops
+  duplicates. If the whole command fails, running it again stores the same messages again.
+* With `--producer ID` a whole run can be repeated. The server accepts request number n of an ID and
+  an epoch once, whatever is in it. So request n has to hold the same messages in every run. If line
+  n is request n, that is so as long as the input begins the same: it may have been cut off the
+  first time, or have grown since. With `--batch` a request holds several lines, divided only by
+  their number and size, never by time. Then the input has to be complete and the same every time,
+  because a last batch that was shorter before would be taken for the same. Different input under
+  the same ID needs a higher epoch.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Tag:
         return Cuts(sys.maxsize if self.whole else self.batch_messages, limit)
 
     def options(self, messages: Iterable[Message]) -> ProducerOptions:
-        """Batches that depend on the messages alone: no message waits for a time to pass."""
+        """Batches that depend only on the messages: none waits for a time to pass."""
         if not self.whole:
             return ProducerOptions(
                 linger_s=_FOREVER_S,
@@ -79,7 +79,7 @@ class Tag:
 class Cuts:
     """Where one batch ends and the next begins, by number and size of its messages alone.
 
-    The producer cuts by the same rule. Here it is only needed to count.
+    The producer uses the same rule. Here it is only needed for counting.
     """
 
     def __init__(self, messages_max: int, bytes_max: int) -> None:
@@ -89,7 +89,7 @@ class Cuts:
         self._messages = self._bytes = 0
 
     def begins_batch(self, length: int) -> bool:
-        """Take the next message; True if it is the first of a batch."""
+        """Add the next message; True if it starts a batch."""
         full = self._messages == self._messages_max or self._bytes + length > self._bytes_max
         begins = not self._messages or full
         if begins:
@@ -102,7 +102,7 @@ class Cuts:
 
 @dataclass(slots=True)
 class Job:
-    """One run of `append`, and what has become of it."""
+    """One run of `append`, and its outcome."""
 
     stream: str
     close: bool
@@ -111,7 +111,7 @@ class Job:
     stored: int = 0
     duplicates: int = 0
     next_offset: str | None = None
-    # The last message of each batch that is under way, and how many messages it stands for.
+    # The last message of each batch in flight, and how many messages the batch has.
     _marks: deque[tuple[Delivery, int]] = field(default_factory=deque)
     _unmarked: int = 0
 
@@ -134,7 +134,7 @@ class Job:
     def send(
         self, stream: Stream, tag: Tag | None, messages: Iterable[Message], progress: Progress
     ) -> None:
-        """Batch by batch, through a producer that repeats what fails."""
+        """Send batch by batch, through a producer that retries failures."""
         if tag is None:
             producer = stream.producer()
         else:
@@ -146,7 +146,7 @@ class Job:
                 each = ((message, _one(stream, message.data)) for message in messages)
                 self._send_each(producer, tag.cuts() if tag else None, each, progress)
             except inputs.BadLine:
-                # What stands before it is fine. But a batch that it has cut short must not go out:
+                # The lines before it are fine. But a batch that it has cut short must not be sent:
                 # with the line repaired, the same number would stand for more.
                 if tag is None or tag.batch_messages == 1:
                     producer.close()
@@ -190,10 +190,11 @@ class Job:
     def recognise(
         self, client: Headwater, stream: Stream, tag: Tag, messages: Iterable[Message]
     ) -> None:
-        """The stream is closed already. Was that the end of an earlier run of the same input?
+        """The stream is already closed. Did an earlier run of the same input close it?
 
-        A closed stream refuses repetitions of everything but the request that closed it. Its
-        number tells how many batches came before it, so if it is recognised, all of them did.
+        A closed stream refuses repetitions of everything but the request that closed it. That
+        request's number is the number of batches before it, so if it is recognised, all of them
+        were stored.
         """
         cuts = tag.cuts()
         for message in messages:
@@ -210,7 +211,7 @@ class Job:
         self.next_offset = answer.next_offset
 
     def report(self, tag: Tag | None, *, json: bool) -> None:
-        """Say what was done: always if something was left out, else only to a person."""
+        """Report what was done: always if something was left out, otherwise only on a terminal."""
         if json:
             write_json(
                 AppendRecord(
@@ -245,13 +246,13 @@ class Job:
             self._unmarked = 0
 
     def _collect(self, *, wait: bool) -> None:
-        """Take note of the batches that have been answered."""
+        """Record the batches that have been answered."""
         while self._marks and (wait or self._marks[0][0].done()):
             delivery, count = self._marks.popleft()
             try:
                 receipt = delivery.result()
             except HeadwaterError:
-                return  # leaving the producer raises what happened first
+                return  # leaving the producer raises the first error
             self._settle(receipt)
             self.stored += count
             self.duplicates += count if receipt.duplicate else 0

@@ -1,1 +1,1 @@
-"""`headwater bench`. The load generator serves the project's own benchmarks too."""
+"""`headwater bench`. The project's own benchmarks use the same load generator."""

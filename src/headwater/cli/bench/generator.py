@@ -4,7 +4,7 @@ A sender sends its next request when the last one is answered. With a pace, requ
 fixed times instead, and their latency counts from then: a server that falls behind cannot hide it
 by making the client wait.
 
-How a request reaches a server is not decided here. `headwater bench` sends through the client, so
+How requests reach a server is decided elsewhere. `headwater bench` sends through the client, so
 that it works with any server, with TLS and with credentials. The project's own benchmarks write to
 plain sockets, to keep their own cost out of the figures. Hence callbacks rather than tasks.
 """
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 
 class Tally:
-    """What was sent and how long each answer took, in nanoseconds; and when to stop."""
+    """What was sent, how long each answer took, in nanoseconds, and when to stop."""
 
     def __init__(self, count: float = math.inf, until_ns: float = math.inf) -> None:
         self.count = count
@@ -34,7 +34,7 @@ class Tally:
 
 
 class Pace:
-    """The times at which things are due at a fixed rate, whatever becomes of those before."""
+    """Due times at a fixed rate, whatever happens to earlier requests."""
 
     def __init__(self, per_second: float, delay_s: float = 0.0) -> None:
         self._first_ns = time.perf_counter_ns() + int(delay_s * 1e9)
@@ -48,7 +48,7 @@ class Pace:
 
 
 class Sender(ABC):
-    """Has one request under way at a time. Senders may share a tally, and a pace."""
+    """Has one request in flight at a time. Senders may share a tally, and a pace."""
 
     def __init__(self, tally: Tally, pace: Pace | None = None) -> None:
         self.tally = tally
@@ -57,7 +57,7 @@ class Sender(ABC):
 
     @abstractmethod
     def send(self, due_ns: int) -> None:
-        """Send a request, and call `answered` when it is."""
+        """Send a request, and call `answered` when it has been answered."""
 
     @abstractmethod
     def ended(self) -> None:
@@ -88,12 +88,12 @@ class Sender(ABC):
 
 
 def late_s(due_ns: int) -> float:
-    """How long ago that was due; negative while it is not."""
+    """How long ago that was due; negative if it is in the future."""
     return (time.perf_counter_ns() - due_ns) / 1e9
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The nearest-rank percentile of values that are sorted already; 0 if there are none.
+    """The nearest-rank percentile of sorted values; 0 if there are none.
 
     >>> percentile([1, 2, 3, 4], 50)
     2

@@ -19,7 +19,7 @@ from headwater.cli.records import LatencyRecord
 from headwater.client import AsyncHeadwater, AsyncStream, HeadwaterError, StreamNotFound
 
 MESSAGE_BYTES_MIN: Final = 64
-# Should the benchmark be killed, its streams go away by themselves.
+# If the benchmark is killed, its streams expire by themselves.
 STREAM_TTL_S: Final = 3_600
 
 _WARM_UP_S: Final = 10.0
@@ -44,7 +44,7 @@ class Load:
 
 
 class Outcome(Tally):
-    """What came of it."""
+    """The outcome of a run."""
 
     def __init__(self, count: int) -> None:
         super().__init__(count)
@@ -54,7 +54,7 @@ class Outcome(Tally):
 
 
 class _Probe(msgspec.Struct):
-    """The part of a message that is of interest: when it was due."""
+    """The relevant part of a message: when it was due."""
 
     at: int
 
@@ -128,7 +128,7 @@ class _Run:
         self.report = report
 
     async def append(self, due_ns: int) -> bool:
-        """Whether it was stored."""
+        """Append one message; returns whether it was stored."""
         try:
             await next(self._streams).append(message(due_ns, self._load.message_bytes))
         except HeadwaterError as error:
@@ -162,7 +162,7 @@ class _Run:
 
 
 class _Followers:
-    """One reader per stream over server-sent events, timing how old each message is."""
+    """One reader per stream over Server-Sent Events, measuring the age of each message."""
 
     def __init__(self, streams: list[AsyncStream], outcome: Outcome) -> None:
         self._streams = streams
@@ -173,7 +173,7 @@ class _Followers:
         self._failure: HeadwaterError | None = None
 
     async def start(self) -> None:
-        """Wait until a first message has reached everyone, so that all are connected."""
+        """Wait until a first message has reached every reader, so that all are connected."""
         self._tasks = [asyncio.create_task(self._follow(stream)) for stream in self._streams]
         first = message(0, MESSAGE_BYTES_MIN)
         await _for_all(self._streams, lambda stream: stream.append(first))
@@ -188,7 +188,7 @@ class _Followers:
             raise
 
     async def drain(self) -> None:
-        """Wait a little for what is still on its way."""
+        """Wait a little for messages still on their way."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_GRACE_S):
                 while len(self._outcome.deliveries_ns) < len(self._outcome.latencies_ns):
@@ -257,7 +257,7 @@ async def _delete(stream: AsyncStream) -> None:
 async def _for_all(
     streams: list[AsyncStream], action: Callable[[AsyncStream], Awaitable[object]]
 ) -> None:
-    """Do it to every stream, several at a time; the first failure ends it."""
+    """Apply an action to every stream, several at a time; the first failure ends it."""
     limit = asyncio.Semaphore(_AT_A_TIME)
 
     async def act(stream: AsyncStream) -> None:

@@ -1,7 +1,7 @@
-"""What `headwater doctor` looks at: the configuration, the machine, the data directory.
+"""The checks of `headwater doctor`: the configuration, the machine, the data directory.
 
-A check is a function that yields findings. It changes nothing, and what it cannot find out it
-leaves out.
+A check is a function that yields findings. It changes nothing, and leaves out what it cannot
+determine.
 """
 
 from headwater.cli.checkup.findings import Finding, Level

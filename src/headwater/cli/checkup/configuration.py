@@ -18,19 +18,19 @@ from headwater.settings import Settings, load_settings
 from headwater.settings.fields import explained
 from headwater.settings.origins import ENV_PREFIX, read_file, similar, told
 
-# Variables of ours that are no settings: those of clients, and what `consume` gives to commands.
+# Our variables that are not settings: those of clients, and those that `consume` sets.
 _OTHERS: Final = frozenset(
     {CONFIG_VARIABLE, DEBUG, f"{ENV_PREFIX}TOKEN", f"{ENV_PREFIX}CA"}
     | {f"{ENV_PREFIX}{n}" for n in ("STREAM", "GROUP", "OFFSET", "MESSAGE_ID", "DELIVERIES")}
 )
-# What Kubernetes sets in every pod for a service that is called headwater.
+# What Kubernetes sets in every pod for a service called headwater.
 _SERVICE: Final = re.compile(
     rf"{ENV_PREFIX}(.+_)?(SERVICE_(HOST|PORT(_.+)?)|PORT(_[0-9]+_(TCP|UDP|SCTP)(_.+)?)?)"
 )
 
 
 def check(config: Path | None, flags: dict[str, Any]) -> tuple[Settings | None, list[Finding]]:
-    """The settings that a server would have, if any, and what is to say about them."""
+    """The settings that a server would have, if any, and the findings about them."""
     findings = [*_file(config), *_environment()]
     if any(finding.level == "problem" for finding in findings):
         return None, findings
@@ -67,7 +67,7 @@ def _file(config: Path | None) -> Iterator[Finding]:
 
 
 def unknown_variables() -> Iterator[tuple[str, str]]:
-    """Variables that look like settings and are none, and what to do about each."""
+    """Variables that look like settings but are not, and what to do about each."""
     known = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields}
     for name in sorted(os.environ):
         capitals = name.upper()

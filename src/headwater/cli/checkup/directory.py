@@ -1,4 +1,4 @@
-"""The data directory: who may use it, who does, where it lies, and what is in it."""
+"""The data directory: who may use it, who does, where it is, and what is in it."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _VOLATILE: Final = frozenset({"tmpfs", "ramfs"})
 
 
 class Use(NamedTuple):
-    """Whether a process has the directory."""
+    """Whether a process uses the directory."""
 
     held: bool
     holder: str
 
 
 def use_of(directory: Path) -> Use:
-    """Look at the lock without taking it from anyone."""
+    """Look at the lock without taking it."""
     try:
         file = os.open(directory / LOCK_NAME, os.O_RDONLY)
     except OSError:
@@ -247,7 +247,7 @@ def _content(connection: apsw.Connection, path: Path) -> Iterator[Finding]:
     if log_bytes > _LOG_BYTES_MAX:
         advice = "someone reads for very long: a backup, a verify, or a process that hangs"
         yield hint("database", f"the write-ahead log has grown to {size(log_bytes)}", advice)
-    # The two halves of the sample may meet.
+    # The two halves of the sample may overlap.
     problems = dict.fromkeys(
         [*sample_appends(connection, _SAMPLE), *missing_files(connection, path.parent)]
     )

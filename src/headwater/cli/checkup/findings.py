@@ -1,4 +1,4 @@
-"""What a check has to say."""
+"""The findings of checks."""
 
 from __future__ import annotations
 

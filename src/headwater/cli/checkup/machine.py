@@ -1,4 +1,4 @@
-"""The machine: the address, who may come in, open files, memory, the clock."""
+"""The machine: the address, who may connect, open files, memory, the clock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BUILT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def check(settings: Settings, *, in_use: bool) -> Iterator[Finding]:
-    """`in_use`: a server has the data directory already, so its port is taken with good reason."""
+    """`in_use`: a server already uses the data directory, so its port is expected to be taken."""
     yield from _rule(settings)
     yield from _access(settings)
     yield _port(settings, in_use=in_use)
@@ -48,7 +48,7 @@ def _rule(settings: Settings) -> Iterator[Finding]:
 
 
 def _access(settings: Settings) -> Iterator[Finding]:
-    """The files that a server reads before it lets anyone in."""
+    """The files that a server reads before it admits anyone."""
     try:
         open_certificate(settings, Reloader())
     except CannotServe as error:
@@ -136,7 +136,7 @@ def _memory(settings: Settings) -> Iterator[Finding]:
 
 
 def _memory_bytes() -> int:
-    """What this machine has, or its container."""
+    """The memory of this machine, or of its container."""
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         limit = _CONTAINER_MEMORY.read_text().strip()
@@ -146,7 +146,7 @@ def _memory_bytes() -> int:
 
 
 def _strangers(settings: Settings) -> Iterator[Finding]:
-    """What bounds who may come in."""
+    """What limits who may connect."""
     if access_is_on(settings):
         if not settings.quotas:
             advice = "set quotas if tenants share it: tenants/*: streams=1000 bytes=10GiB"

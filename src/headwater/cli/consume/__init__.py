@@ -1,1 +1,1 @@
-"""`headwater consume`: a worker of a group, and what it does with messages."""
+"""`headwater consume`: a worker of a group, and how it handles messages."""

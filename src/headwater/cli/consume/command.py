@@ -209,7 +209,7 @@ def consume(
 
 
 async def _work(target: Target, job: Job) -> Tally:
-    # What is printed is done at once, so a whole batch may be under way.
+    # Printing is quick, so a whole batch may be in progress.
     concurrency = job.concurrency if job.command else job.batch
     async with target.connect_async(patience_s=PATIENT_S) as client:
         consumer = (

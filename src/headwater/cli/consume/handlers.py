@@ -1,4 +1,4 @@
-"""What `headwater consume` does with a message: print it, or run a command with it."""
+"""How `headwater consume` handles a message: print it, or run a command with it."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from headwater.cli.records import (
 from headwater.cli.units import Unit
 from headwater.client import AsyncMessage
 
-# What a shell answers when it finds no such command, or one that cannot be run.
+# The exit codes of a shell for a command that is missing or cannot be run.
 _CANNOT_RUN: Final = (126, 127)
 
 
 class Verdict(Enum):
-    """What shall become of a message."""
+    """What should happen to a message."""
 
     ACK = "acked"
     NACK = "nacked"
     REJECT = "rejected"
     RETURN = "returned"
-    """As if it had not been delivered: whatever happened, it was not the message's fault."""
+    """As if it had not been delivered: the failure was not the message's fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,14 @@ class Handled:
 
 class Handler(Protocol):
     async def handle(self, message: AsyncMessage) -> Handled:
-        """Do the work. `OSError` and `CliError` end the command; the message is returned."""
+        """Handle a message. `OSError` and `CliError` end the command; the message is returned."""
 
     def abort(self) -> None:
         """The caller has stopped waiting."""
 
 
 class Printer:
-    """Writes each message to stdout, in the order in which they were begun."""
+    """Writes each message to stdout, in the order in which they were started."""
 
     def __init__(self, unit: Unit, *, json: bool) -> None:
         self._unit = unit
@@ -78,7 +78,7 @@ class Printer:
         return Handled(Verdict.ACK)
 
     def abort(self) -> None:
-        """A line takes no time, unless nobody reads it."""
+        """Writing a line takes no time, unless nobody reads it."""
 
     def _line(self, message: AsyncMessage) -> bytes:
         if self._unit is Unit.BYTE:
@@ -98,7 +98,7 @@ class Printer:
 
 
 class Executor:
-    """Runs a command for each message: 0 acknowledges it, anything else gives it back."""
+    """Runs a command for each message: exit code 0 acknowledges it, anything else returns it."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Executor:
         return self._judge(code)
 
     def abort(self) -> None:
-        """End the commands that run."""
+        """End the running commands."""
         self._aborted = True
         for process in self._running:
             self._end(process)
@@ -154,7 +154,7 @@ class Executor:
             stdin=file,
             stdout=self._output,
             env={**os.environb, **{os.fsencode(k): _value(v) for k, v in variables.items()}},
-            # Out of reach of Ctrl-C, which is meant for us: what has begun shall be finished.
+            # Out of reach of Ctrl-C, which is meant for us: running commands should finish.
             start_new_session=True,
         )
 
@@ -178,7 +178,7 @@ class Executor:
 
 
 def as_line(message: AsyncMessage, unit: Unit) -> bytes:
-    """A message on a line of its own."""
+    """A message on one line."""
     data = on_one_line(message.data) if unit is Unit.MESSAGE else message.data
     return data if data.endswith(b"\n") else data + b"\n"
 
@@ -196,5 +196,5 @@ def _file_with(content: bytes) -> IO[bytes]:
 
 
 def _value(text: str) -> bytes:
-    """Text as the environment can hold it: ids may contain anything."""
+    """Text that is safe for the environment: ids may contain anything."""
     return text.encode(errors="replace").replace(b"\0", b"")

@@ -1,8 +1,8 @@
-"""The loop of `headwater consume`: take messages, have them handled, end well.
+"""The loop of `headwater consume`: take messages, have them handled, shut down cleanly.
 
-The first SIGINT or SIGTERM drains: nothing more is begun, what was fetched and not begun goes back
-uncounted, and what was begun is finished. A second one ends the commands that run, and returns
-their messages uncounted as well. A third one ends the process at once.
+The first SIGINT or SIGTERM drains: nothing more is started, messages that were fetched but not
+started go back uncounted, and those that were started are finished. A second one ends the running
+commands, and returns their messages uncounted as well. A third one ends the process at once.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from headwater.cli.shell import say
 from headwater.client import AsyncConsumer, AsyncMessage, HeadwaterError, StaleReceipt
 
 Report = Callable[[AsyncMessage, Handled | None], None]
-"""Told about every message; None instead of an outcome when someone else has got it meanwhile."""
+"""Called for every message; None instead of an outcome if another member has got it meanwhile."""
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(slots=True)
 class Tally:
-    """What a run came to."""
+    """The totals of a run."""
 
     counts: Counter[Verdict] = field(default_factory=Counter)
     lost: int = 0
@@ -88,8 +88,8 @@ class Worker:
     async def _take_messages(self) -> None:
         taken = 0
         while taken != self._limit:
-            # The consumer counts what is with us. What was lost to someone else is not with us
-            # any more, but its command may still run.
+            # The consumer counts the messages we hold. One lost to another member is no longer
+            # ours, but its command may still run.
             await self._room.acquire()
             message = None if self._stopping else await anext(self._consumer, None)
             if message is None:

@@ -1,1 +1,1 @@
-"""`headwater group`: groups, their settings, and how people and scripts see them."""
+"""`headwater group`: groups, their settings, and how they are shown."""

@@ -1,4 +1,4 @@
-"""`headwater group`: who works on the messages of a stream, and how far they are."""
+"""`headwater group`: who works on the messages of a stream, and how far they got."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _GroupsPage(msgspec.Struct):
     next: int | None = None
 
 
-# -10 is a place here, and not an option.
+# -10 is a place here, not an option.
 _PLACES_ALLOWED: Final = {"ignore_unknown_options": True}
 
 

@@ -44,7 +44,7 @@ DeadLetter = Annotated[
 
 
 def find_group(group: Group) -> GroupInfo | None:
-    """What is known about a group; None if there is none."""
+    """A group's details; None if it does not exist."""
     try:
         return group.info()
     except GroupNotFound:
@@ -59,7 +59,7 @@ def group_settings(
     max_deliveries: int | None,
     dead_letter: str | None,
 ) -> dict[str, Any]:
-    """The settings of a new group as the client wants them."""
+    """The settings of a new group, as the client takes them."""
     dead = None if dead_letter is None else remote.open_stream(client, dead_letter).path
     return {
         "start": None if start is None else find_place(client, stream, parse_where(start)),

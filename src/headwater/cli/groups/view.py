@@ -1,4 +1,4 @@
-"""Groups as people and scripts see them."""
+"""Groups as shown to people and scripts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def group_record(stream: str, group: GroupInfo) -> GroupRecord:
 
 
 def age(seconds: float) -> str:
-    """A length of time for people.
+    """A duration for people.
 
     >>> age(0.25), age(75), age(7260), age(200_000)
     ('0.2s', '1m15s', '2h1m', '2d7h')
@@ -82,7 +82,7 @@ def lag_table(groups: Sequence[GroupInfo]) -> Table:
 
 
 def group_facts(record: GroupRecord) -> dict[str, object]:
-    """What `info` shows of a group."""
+    """What `info` shows about a group."""
     members = ", ".join(f"{name} ({count})" for name, count in sorted(record.members.items()))
     return {
         "group": record.name,

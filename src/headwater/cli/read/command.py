@@ -235,7 +235,7 @@ def tail(
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked for."""
+    """What was requested."""
 
     begin: Where | None
     until: Since | At | None
@@ -259,7 +259,7 @@ def _format(format: str | None, *, json: bool, details: bool, timestamps: bool) 
     if format is not None:
         check_format(format)
         given.append(format)
-    # Details are records already: --json adds nothing to them.
+    # Details are already records: --json adds nothing.
     if given == ["json", "details"]:
         return "details"
     if len(given) > 1:
@@ -269,14 +269,14 @@ def _format(format: str | None, *, json: bool, details: bool, timestamps: bool) 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a stream gives what is asked for."""
+    """How to read what was requested from a stream."""
 
     unit: Unit
     format: Format
     start: Position
     until: str | None
     in_bulk: bool
-    """Whether that takes more than the plain protocol has."""
+    """Whether that needs more than the plain protocol offers."""
 
     def printer(self, wanted: Wanted) -> Printer:
         if self.format.render is None and wanted.grep is None and not self.in_bulk:
@@ -300,7 +300,7 @@ def _copy(target: Target, path: str, wanted: Wanted) -> None:
         progress.expect(details.size_bytes)
     stdout().write(plan.format.head)
     printer = plan.printer(wanted)
-    # A second client: by now the server is known to be there, so it is worth waiting for.
+    # A second client: by now the server is known to exist, so it is worth waiting for.
     with target.connect(patience_s=PATIENT_S, stream=path) as client, progress, watched_pipe():
         stream = remote.open_stream(client, path)
         try:
@@ -338,7 +338,7 @@ def _plan(client: Headwater, stream: Stream, wanted: Wanted) -> Plan:
 def _steps(
     client: Headwater, stream: Stream, plan: Plan, printer: Printer, *, follow: bool
 ) -> Iterator[None]:
-    """Copy from the stream to the printer, a piece at a time."""
+    """Copy from the stream to the printer, one piece at a time."""
     if isinstance(printer, ItemPrinter) and plan.in_bulk:
         reader = DetailReader(client, stream, plan.unit)
         yield from reader.copy(plan.start, plan.until, printer, follow=follow)

@@ -1,6 +1,6 @@
-"""Messages with what the server knows of them: their times, ids and producers.
+"""Messages with everything that the server knows about them: times, ids and producers.
 
-What they are is in `client.protocol.records`. Here they are handed to a printer, up to an offset.
+Their format is in `client.protocol.records`. Here they are passed to a printer, up to an offset.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PAUSE_S: Final = 0.2
 
 
 class DetailReader:
-    """Reads a stream in bulk, with all that is known of each message."""
+    """Reads a stream in bulk, with everything known about each message."""
 
     def __init__(self, client: Headwater, stream: Stream, unit: Unit) -> None:
         self._client = client
@@ -41,7 +41,7 @@ class DetailReader:
     def copy(
         self, start: Position, until: str | None, printer: ItemPrinter, *, follow: bool
     ) -> Iterator[None]:
-        """Hand messages to a printer, until it is full or there are no more. Yields in between."""
+        """Pass messages to a printer, until it is full or there are no more. Yields in between."""
         position = start
         while True:
             info = self._stream.head()
@@ -60,7 +60,7 @@ class DetailReader:
         try:
             self._stream.wait(offset, _WAIT_S)
         except (ConnectionFailed, ServerUnavailable):
-            # A server may restart while nothing happens. What is asked next is asked patiently.
+            # A server may restart while nothing happens. The next request is patient.
             time.sleep(_PAUSE_S)
 
     def _copy_span(self, start: Position, until: str, printer: ItemPrinter) -> Iterator[None]:
@@ -86,7 +86,7 @@ class DetailReader:
             offset = end.offset
 
     def _put_piece(self, printer: ItemPrinter, item: Item, skipped: int) -> None:
-        """Hand out an append of bytes, without those that were skipped."""
+        """Pass on an append of bytes, without those that were skipped."""
         rest = replace(item, data=item.data[skipped:])
         if not rest.data:
             return
@@ -106,7 +106,7 @@ class DetailReader:
             answer = self._client.request("GET", request.url, params=request.params)
             return lines_of(answer)
         except (NotSupported, StreamNotFound):
-            self._stream.head()  # says so if it is the stream that is gone
+            self._stream.head()  # raises if the stream itself is gone
             raise CliError(
                 f"{remote.server_url(self._client)} does not tell times, ids and "
                 "producers of messages; read without --until, --details or such a --format"

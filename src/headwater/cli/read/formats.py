@@ -3,9 +3,9 @@
     lines     the message, or the line, as it is (the default)
     pretty    JSON laid out over several lines
     json      records for scripts; --json is short for it
-    details   records with all that the server knows; --details is short for it
+    details   records with everything the server knows; --details is short for it
     csv       a table: offset, index, time, id, key, value
-    TEMPLATE  text with a letter after each %, as kcat has them:
+    TEMPLATE  text with a letter after each %, like kcat's:
 
               %s message   %S its bytes   %k key     %o offset
               %t stream    %i id          %T ms      %d time
@@ -53,7 +53,7 @@ class Item:
     data: bytes
     next: Position
     known: Line | None = None
-    """What the server knows of it."""
+    """What the server knows about it."""
 
     @property
     def about(self) -> Line:
@@ -66,10 +66,10 @@ Render = Callable[[Item], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How items become output."""
+    """How items are rendered."""
 
     render: Render | None
-    """None: as they are, without a look at where one ends."""
+    """None: verbatim, without finding where items end."""
     detailed: bool = False
     """Whether it shows what only Headwater knows."""
     whole_appends: bool = False
@@ -78,7 +78,7 @@ class Format:
 
 
 def make_format(text: str, unit: Unit, stream: str, *, colours: bool) -> Format:
-    """What `--format` asks for, in a stream of this unit."""
+    """The format for a value of `--format`, in a stream of this unit."""
     shown = clean()
     paint = _paint if colours and unit is Unit.MESSAGE else shown
     match text:
@@ -120,7 +120,7 @@ _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 
 
 def check_format(text: str) -> None:
-    """Refuse what is no format before anything is asked of a server."""
+    """Refuse an invalid format before any request to a server."""
     make_format(text, Unit.MESSAGE, "", colours=False)
 
 
@@ -241,7 +241,7 @@ def _key(item: Item, unit: Unit) -> str:
     try:
         key = _KEYED.decode(item.data).key
     except (msgspec.MsgspecError, RecursionError):
-        return ""  # no object, or its key is something else
+        return ""  # not an object, or its key is something else
     return "" if key is None else str(key)
 
 
@@ -257,7 +257,7 @@ def _without_end(line: bytes) -> bytes:
 
 def _time(item: Item) -> bytes:
     moment = instant(item.about.timestamp) or "-"
-    # Of one width, so that what follows is a column.
+    # Fixed width, so that what follows is aligned.
     return (moment if "." in moment else moment.replace("Z", ".000Z")).encode()
 
 
@@ -271,12 +271,12 @@ _COLOURS: Final = {"number": b"36", "flag": b"33", "null": b"90"}
 
 
 def clean() -> Callable[[bytes], bytes]:
-    """What has to be done with the words of others before stdout can show them."""
+    """How foreign text has to be cleaned before stdout can show it."""
     return harmless if is_terminal() else bytes
 
 
 def _paint(text: bytes) -> bytes:
-    """JSON in colours, with nothing in it that a terminal would obey.
+    """JSON in colours, without anything that a terminal would obey.
 
     >>> _paint(b'{"a": 1}')
     b'{\\x1b[34;1m"a"\\x1b[0m: \\x1b[36m1\\x1b[0m}'
@@ -296,7 +296,7 @@ def _painted(found: re.Match[bytes]) -> bytes:
 
 
 def make_filter(text: str | None) -> Callable[[bytes], bool] | None:
-    """`--grep`: the text itself, or /a regular expression/, with an i after it for any case."""
+    """`--grep`: the text itself, or /a regular expression/, followed by i to ignore case."""
     if text is None:
         return None
     if not text:

@@ -1,4 +1,4 @@
-"""From what a reader yields to stdout: as it is, or item by item in a format."""
+"""From what a reader yields to stdout: verbatim, or item by item in a format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headwater.cli.units import Unit, after
 from headwater.client import Batch, Position
 from headwater.client.protocol.records import Line
 
-# A longer line is written in pieces: a stream of text need not have any line ends.
+# A longer line is written in pieces: a stream of text may have no line ends at all.
 LINE_BYTES_MAX: Final = 16 << 20
 
 
@@ -56,7 +56,7 @@ class Printer:
     def _print_lines(self, batch: Batch) -> None:
         data = batch.data
         taken = self._take(data.count(b"\n"))
-        # The limit cuts after a line; without one, the rest is the beginning of another line.
+        # The limit cuts after a line; without one, the rest is the start of another line.
         end = _end_of_line(data, taken) if self.full else len(data)
         self._write(batch, data, end)
 
@@ -78,7 +78,7 @@ class Printer:
 
 
 class ItemPrinter(Printer):
-    """Writes item by item, in a format, and only what is wanted. The limit counts those."""
+    """Writes item by item, in a format, and only those that match. The limit counts those."""
 
     def __init__(
         self,
@@ -96,14 +96,14 @@ class ItemPrinter(Printer):
         self._lines = LineCutter()
 
     def put(self, item: Item) -> None:
-        """Write one item, if it is wanted."""
+        """Write one item, if it matches."""
         self.position = item.next
         self.bytes += len(item.data)
         if self._wanted is None or self._wanted(item.data):
             self.items += 1
             if self._left is not None:
                 self._left -= 1
-            # Colours, and what a template says, are meant for the terminal.
+            # Colours and template text are meant for the terminal.
             sys.stdout.buffer.write(self._render(item))
 
     def put_piece(self, item: Item, at: Callable[[int], Position]) -> None:
@@ -114,7 +114,7 @@ class ItemPrinter(Printer):
             self.put(line)
 
     def finish(self) -> None:
-        """Write a last line that has no end."""
+        """Write a last line without a line feed."""
         rest = self._lines.rest()
         if rest is not None and not self.full:
             self.put(rest)
@@ -143,7 +143,7 @@ class ItemPrinter(Printer):
 
 
 class LineCutter:
-    """Makes lines of pieces that end anywhere. A line is known by the piece that it begins in."""
+    """Makes lines from pieces that end anywhere. A line has the details of its first piece."""
 
     def __init__(self) -> None:
         self._begun = bytearray()
@@ -151,7 +151,7 @@ class LineCutter:
         self._end = Position("-1")
 
     def cut(self, data: bytes, at: Callable[[int], Position], known: Line | None) -> Iterator[Item]:
-        """The lines that end in a piece; `at` says where so many of its bytes end."""
+        """The lines that end in a piece; `at` gives the position after a number of its bytes."""
         start = 0
         while start < len(data):
             found = data.find(b"\n", start) + 1
@@ -165,7 +165,7 @@ class LineCutter:
                 yield self._take()
 
     def rest(self) -> Item | None:
-        """A last line without an end."""
+        """A last line without a line feed."""
         return self._take() if self._begun else None
 
     def _take(self) -> Item:
@@ -186,7 +186,7 @@ def _position(batch: Batch, taken: int, total: int) -> Position:
 
 
 def _end_of_line(data: bytes, number: int) -> int:
-    """Where the line of that number ends."""
+    """Where the line with that number ends."""
     end = 0
     for _ in range(number):
         end = data.index(b"\n", end) + 1

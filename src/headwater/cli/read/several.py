@@ -1,4 +1,4 @@
-"""`headwater tail A B …`: several streams at once, each line with the stream that it is from."""
+"""`headwater tail A B …`: several streams at once, each line with the stream it came from."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from headwater.cli.units import Unit
 from headwater.client import AsyncHeadwater, HeadwaterError, Position
 
 STREAMS_MAX: Final = 64
-# What `lines` means here: the stream, a tab and the message.
+# The meaning of `lines` here: the stream, a tab and the message.
 LINES: Final = "%t\\t%s\\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """One of the streams, and where to begin."""
+    """One of the streams, and where to start."""
 
     path: str
     unit: Unit
@@ -32,7 +32,7 @@ class Followed:
 
 
 def check_several(paths: Sequence[str], format: str) -> str:
-    """The format for these streams; usage errors for what several cannot have."""
+    """The format for these streams; raises usage errors for options that need a single stream."""
     if len(paths) > STREAMS_MAX:
         raise usage(f"at most {STREAMS_MAX} streams can be followed at a time")
     if len(set(paths)) < len(paths):
@@ -51,7 +51,7 @@ def follow_several(
     *,
     follow: bool,
 ) -> None:
-    """Write what all of them have, as it comes, until all are closed."""
+    """Write messages of all streams as they arrive, until all are closed."""
     asyncio.run(_run(target, followed, wanted, follow=follow))
 
 

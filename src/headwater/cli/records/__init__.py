@@ -1,8 +1,8 @@
 """What `--json` writes: one class per kind of record, one record per line.
 
-The fields are a promise to scripts. Later versions may add some; none is taken away, renamed or
-given another meaning. Times are RFC 3339 in UTC. A field that the server says nothing about is
-null. The reference is written from these classes.
+The fields are a promise to scripts. Later versions may add some; none is removed, renamed or given
+another meaning. Times are RFC 3339 in UTC. A field that the server says nothing about is null. The
+reference is generated from these classes.
 """
 
 from __future__ import annotations
@@ -252,4 +252,4 @@ PARTS: dict[type[Record], tuple[type[Record], ...]] = {
     RestoreRecord: (MissingRecord,),
     DoctorRecord: (FindingRecord,),
 }
-"""Which records are parts of another one."""
+"""Which records are parts of others."""

@@ -1,4 +1,4 @@
-"""Data directories: their files, their backups and what is wrong with them."""
+"""Data directories: their files, their backups and their problems."""
 
 from __future__ import annotations
 

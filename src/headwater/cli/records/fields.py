@@ -1,4 +1,4 @@
-"""What records are made of: the base of all, and fields that several of them have."""
+"""The base class of records, and fields that several of them share."""
 
 from __future__ import annotations
 

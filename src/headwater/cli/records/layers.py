@@ -1,4 +1,4 @@
-"""What is built on streams: live queries, documents, durable responses."""
+"""Layers over streams: live queries, documents, durable responses."""
 
 from __future__ import annotations
 

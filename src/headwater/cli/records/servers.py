@@ -1,4 +1,4 @@
-"""Servers: what goes on there, who may use them, and how fast they are."""
+"""Servers: their state, who may use them, and how fast they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes from databases and goes into tables."""
+"""Databases as sources, and tables as targets."""
 
 from __future__ import annotations
 

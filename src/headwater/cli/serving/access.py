@@ -1,4 +1,4 @@
-"""Putting access control and TLS together from the settings."""
+"""Builds access control and TLS from the settings."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Parse = Callable[[bytes], list[VerificationKey]]
 
 
 class CannotServe(Exception):
-    """The server cannot start; the message is one line that says why."""
+    """The server cannot start; the message says why in one line."""
 
 
 def keys_place(settings: Settings) -> KeyPlace | None:
@@ -62,7 +62,7 @@ def keys_place(settings: Settings) -> KeyPlace | None:
 
 @cache
 def key_table(address: str) -> KeyTable:
-    """The keys in a database, of which this process needs one connection only."""
+    """The keys in a database, over the one connection that this process needs."""
     from headwater.store.postgresql.keys import KeyTable
 
     return KeyTable(address)
@@ -77,12 +77,12 @@ def access_is_on(settings: Settings) -> bool:
         place = keys_place(settings)
         return place is not None and place.load() is not None
     except KeyFileError:
-        # There are some, or there may be. Why they cannot be used is found out by using them.
+        # There are some, or there may be. Using them will show why they cannot be used.
         return True
 
 
 def check_address(settings: Settings) -> None:
-    """Without access control, only this machine may connect, unless that is really meant."""
+    """Without access control, only this machine may connect, unless explicitly allowed."""
     if settings.listens_on_loopback or settings.insecure or access_is_on(settings):
         return
     create = "headwater keys create --name admin --admin '**'"
@@ -127,7 +127,7 @@ def open_gate(settings: Settings, reloader: Reloader, clock: Clock) -> Gate | No
 
 
 def _announce(book: KeyBook | None) -> None:
-    """Keys came to a server that asks for none."""
+    """Keys were added to a server that requires none."""
     if book is not None and book.keys:
         log.warning(
             "keys_found",
@@ -146,7 +146,7 @@ def _identity(settings: Settings, reloader: Reloader) -> Identity:
 
 
 def signing_secret(settings: Settings) -> bytes:
-    """What addresses are signed with."""
+    """The secret that addresses are signed with."""
     if settings.signing_secret_file:
         return load_secret(Path(settings.signing_secret_file))
     if settings.engine_kind == "memory":
@@ -169,7 +169,7 @@ def _tokens(settings: Settings, reloader: Reloader) -> Tokens:
         path = Path(settings.jwt_secret_file)
         sources.append(_file_of_keys(path, lambda raw: [shared_secret(raw.strip())], reloader))
     if settings.jwt_jwks and not settings.jwt_audience:
-        # Who publishes keys signs tokens for others as well.
+        # A publisher of keys signs tokens for others as well.
         raise CannotServe("--jwt-jwks needs --jwt-audience, or tokens meant for others would do")
     if "://" in settings.jwt_jwks:
         at_url = KeysAtUrl(check_url(settings.jwt_jwks))

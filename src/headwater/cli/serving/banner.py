@@ -23,7 +23,7 @@ _RIGHTS_CHARS: Final = 60
 
 
 def greet(settings: Settings, port: int) -> None:
-    """On stdout, because it is what a person came for."""
+    """On stdout, because it is what the person wants to see."""
     root = address(settings, port)
     base = f"{root}/v1/stream"
     key = ' -H "Authorization: Bearer $HEADWATER_TOKEN"' if access_is_on(settings) else ""
@@ -44,7 +44,7 @@ def address(settings: Settings, port: int) -> str:
 
 
 def _access(settings: Settings) -> str:
-    """Whether access control is on, who may do what, and how to get in."""
+    """Whether access control is on, who may do what, and how to get access."""
     place = keys_place(settings)
     if not access_is_on(settings):
         auto = "" if settings.access == "auto" else " with --access auto"
@@ -74,7 +74,7 @@ def _access(settings: Settings) -> str:
 
 
 def _who(keys: list[KeyRecord]) -> list[str]:
-    """What each key may do, as far as that fits."""
+    """What each key may do, as far as there is room."""
     lines = []
     for key in keys[:_KEYS_SHOWN]:
         grants: dict[str, list[str]] = msgspec.to_builtins(key.grants)

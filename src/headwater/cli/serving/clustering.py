@@ -1,4 +1,4 @@
-"""The part of a server that has to do with other nodes: put together only if there can be any."""
+"""The part of a server that deals with other nodes: assembled only if there can be any."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _SECRET_BYTES: Final = 32
 _NODE_SECRET: Final = "node"
-"""What nodes know each other by, among the secrets of the database."""
+"""The name, among the secrets of the database, of the one by which nodes recognise each other."""
 NO_PARTS: Final = (None, None, None)
 
 
@@ -112,7 +112,7 @@ class Clustering:
     def take_along(
         self, live: Live, documents: Documents | None, responses: Responses | None
     ) -> None:
-        """Let layers over streams know which of them this node has, and reach the others."""
+        """Tell layers over streams which streams this node owns, and how to reach the others."""
         from headwater.http.nodes.own_requests import OwnRequests
 
         assert self._forwarding is not None
@@ -127,7 +127,7 @@ class Clustering:
 
     @property
     def parts(self) -> tuple[Node | None, ForwardFigures | None, Relay | None]:
-        """What has figures."""
+        """The parts that have figures."""
         return self.node, self._forwarding.figures if self._forwarding else None, self.relay
 
     @property
@@ -153,7 +153,7 @@ class Clustering:
 def handler_of(
     app: App, streams: Log, resources: Resources, clustering: Clustering | None
 ) -> Handler:
-    """Who answers requests: the app, and before it what an engine elsewhere makes necessary."""
+    """The request handler: the app, preceded by whatever a remote engine requires."""
     lease = streams.engine.lease
     if lease is None:
         return app

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headwater.cli.serving.sidecar import Plan
 
 
-# What most people set. `--help-all` shows the others too.
+# The settings that most people use. `--help-all` shows the others too.
 _COMMON: Final = frozenset(
     {
         "access",
@@ -122,7 +122,7 @@ def _run(settings: Settings, sidecar: Plan | None = None) -> None:
 
 
 def _settings(config: Path | None, flags: dict[str, Any]) -> Settings:
-    """What flags, environment and file say together, if that makes sense."""
+    """The combined settings of flags, environment and file, if they are valid."""
     given = {name: value for name, value in flags.items() if value is not None}
     try:
         settings = load_settings(config, given)
@@ -137,14 +137,14 @@ def _settings(config: Path | None, flags: dict[str, Any]) -> Settings:
 
 
 def _show_all(ctx: typer.Context, wanted: bool) -> None:
-    """Every option with its text below it: a table would cut names as long as these."""
+    """Every option with its text below it: a table would cut off such long names."""
     if not wanted:
         return
     width = min(get_terminal_size().columns, _HELP_COLUMNS_MAX)
     indent = " " * 6
     lines = [ctx.get_usage(), ""]
     for parameter in map(copy, ctx.command.params):
-        # Options have this; the type is that of all parameters.
+        # Options have this; the type covers all parameters.
         parameter.hidden = False  # type: ignore[attr-defined]
         names, text = parameter.get_help_record(ctx) or ("", "")
         told = fill(text, width, initial_indent=indent, subsequent_indent=indent)
@@ -154,11 +154,11 @@ def _show_all(ctx: typer.Context, wanted: bool) -> None:
 
 
 def _option(name: str, info: FieldInfo) -> inspect.Parameter:
-    """A command line option for a setting. No default: what is not given is not a flag."""
+    """A command line option for a setting. Without a default: an option not given is not a flag."""
     flag = "--" + name.replace("_", "-")
     help_text = f"{info.description} (default: {_shown(info.default)})"
     kind: Any = info.annotation
-    # What is no number is found out with everything else, and told in the same words.
+    # Invalid numbers are reported with all other problems, in the same words.
     metavar = "<int>" if kind is int else None
     if kind not in (bool, Path):
         kind = str

@@ -1,8 +1,8 @@
 """A small café, for people who want to see something: sales, and customers who come and go.
 
-What happens at a tick is a function of its number and of nothing else, and the number is that of
-the producer's request. So the feed goes on where it stopped, whenever it is started again, and what
-was sent twice is stored once. It starts with some hundred sales and ends after an hour.
+What happens at a tick depends only on its number, which is also the number of the producer's
+request. So the feed continues where it stopped, whenever it is restarted, and messages sent twice
+are stored once. It starts with some hundred sales and ends after an hour.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CUSTOMERS: Final = "demo/customers"
 TICK_S: Final = 1.0
 TICKS_PER_START: Final = 3_600
 TICKS_MAX: Final = 100_000
-"""Beyond this there is nothing more, however often it is started."""
+"""Nothing happens beyond this, however often it is started."""
 
 _PRODUCER: Final = "headwater-demo"
 _FIRST_SALES: Final = 300
@@ -37,7 +37,7 @@ _CITIES: Final = ("Berlin", "Lyon", "Porto", "Turin", "Utrecht")
 
 
 def sales_at(tick: int) -> list[dict[str, Any]]:
-    """The sales of a tick. They are numbered without a gap."""
+    """The sales of a tick, numbered without gaps."""
     if tick == 0:
         numbers = range(1, _FIRST_SALES + 1)
     else:
@@ -47,9 +47,9 @@ def sales_at(tick: int) -> list[dict[str, Any]]:
 
 
 def changes_at(tick: int) -> list[dict[str, Any]]:
-    """What changes about the customers at a tick, in the words of the State Protocol.
+    """How the customers change at a tick, as State Protocol messages.
 
-    There are always 40. Every few ticks somebody new comes and the one who was there longest goes.
+    There are always 40. Every few ticks a new one comes and the one who was there longest goes.
     """
     if tick == 0:
         return [_change("insert", number, 0) for number in range(1, _CUSTOMERS + 1)]
@@ -90,7 +90,7 @@ def _change(operation: str, number: int, tick: int) -> dict[str, Any]:
 
 
 def _present(tick: int) -> range:
-    """The numbers of the customers who are there."""
+    """The numbers of the customers who are present."""
     gone = tick // _TICKS_PER_ARRIVAL
     return range(gone + 1, gone + 1 + _CUSTOMERS)
 
@@ -113,7 +113,7 @@ async def feed(
     tick_s: float = TICK_S,
     ticks: int = TICKS_PER_START,
 ) -> None:
-    """Write what happens until the time is over, or until the server refuses to take it."""
+    """Write what happens until the time is over, or the server refuses it."""
     ends = await asyncio.gather(
         _feed_stream(client, SALES, sales_at, tick_s, ticks),
         _feed_stream(client, CUSTOMERS, changes_at, tick_s, ticks),
@@ -129,7 +129,7 @@ async def _feed_stream(
     tick_s: float,
     ticks: int,
 ) -> str:
-    """Feed one stream; why it ended."""
+    """Feed one stream; returns why it ended."""
     stream = client.stream(path)
     try:
         await stream.ensure(content_type=JSON)
@@ -145,7 +145,7 @@ async def _feed_stream(
 async def _begin(
     client: AsyncHeadwater, stream: AsyncStream, messages: list[dict[str, Any]]
 ) -> int:
-    """Send the first tick, which may be there already; the number of the last one that is."""
+    """Send the first tick, which may be stored already; returns the last stored tick."""
     tag = {"Producer-Id": _PRODUCER, "Producer-Epoch": "0", "Producer-Seq": "0"}
     answer = await client.request("POST", stream.url, json=messages, headers=tag)
     return int(answer.headers.get("producer-seq", "0"))

@@ -11,10 +11,10 @@ import structlog
 
 
 class _StandardError:
-    """Standard error, whatever that is at the moment.
+    """Standard error, whatever that currently is.
 
-    A line that cannot be written there (a full disk, a closed pipe) is lost, and nothing else is:
-    whoever logs has more important things to finish.
+    A line that cannot be written there (a full disk, a closed pipe) is dropped silently: the code
+    that logs has more important things to finish.
     """
 
     def write(self, text: str) -> int:
@@ -28,7 +28,7 @@ class _StandardError:
 
 
 class _Libraries(logging.Handler):
-    """What libraries log becomes lines like all others."""
+    """Turns the log records of libraries into lines like all others."""
 
     def emit(self, record: logging.LogRecord) -> None:
         line = structlog.get_logger().bind(library=record.name, message=record.getMessage())

@@ -1,4 +1,4 @@
-"""What a server is made of, put together once and ended in order."""
+"""The parts of a server, assembled once and stopped in order."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class Parts:
         metrics.add(lambda: collectors.of_cluster(*(clustering.parts if clustering else NO_PARTS)))
 
     def begin(self, server: Server, reloader: Reloader) -> None:
-        """The port is open: begin what goes on without requests."""
+        """The port is open: start the work that goes on without requests."""
         self.streams.watches += [
             self.heartbeat.watch,
             server.watch,
@@ -171,7 +171,7 @@ class Parts:
             self.clustering.node.start()
 
     async def abandon(self) -> None:
-        """The port cannot be opened, so nothing has begun."""
+        """The port cannot be opened, so nothing has started."""
         if self.responses is not None:
             await self.responses.stop()
         await self.subscriptions.stop()
@@ -219,7 +219,7 @@ def _open_documents(settings: Settings, streams: Log) -> Documents | None:
     policy = settings.document_policy()
     if policy is None:
         return None
-    # Loaded only where it is used.
+    # Loaded only if it is used.
     from headwater.documents.documents import Documents
 
     return Documents(streams, policy)

@@ -1,4 +1,4 @@
-"""How the process of a server is set up: threads, garbage, memory and open files."""
+"""Process settings of a server: threads, garbage collection, memory and open files."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _MALLOC: Final = ((-3, MIB), (-1, 8 * MIB), (-8, 2))
 
 
 def prepare_process() -> None:
-    # The commit thread and the event loop hand the interpreter lock to each other with every
-    # batch; at the usual 5 ms, each commit would wait that long for a busy loop to let go.
+    # The commit thread and the event loop hand the interpreter lock to each other with every batch;
+    # at the default of 5 ms, each commit would wait that long for a busy loop.
     sys.setswitchinterval(0.0002)
     _rest_collector()
     _give_memory_back()
@@ -24,10 +24,10 @@ def prepare_process() -> None:
 
 
 def _rest_collector() -> None:
-    """Let the garbage collector look less often, and never at what is there from the start.
+    """Run the garbage collector less often, and never over what exists from the start.
 
-    Nearly everything here is freed without it. What waits (readers, queries, members) is many small
-    objects that live for long, and going through all of them costs more than it finds.
+    Nearly everything here is freed without it. Waiting readers, queries and members are many small
+    long-lived objects, and traversing them costs more than it frees.
     """
     gc.collect()
     gc.freeze()
@@ -35,10 +35,11 @@ def _rest_collector() -> None:
 
 
 def _give_memory_back() -> None:
-    """Have glibc return large blocks when they are freed, and share its pools between threads.
+    """Make glibc return large blocks when they are freed, and share its pools between threads.
 
-    By itself it keeps blocks of up to 32 MiB for later once it has seen such, in a pool per thread:
-    after a few large bodies, more is kept than used. Other C libraries have no such settings.
+    By default, once it has seen large blocks, it keeps blocks of up to 32 MiB for later, in a pool
+    per thread: after a few large bodies, more is kept than used. Other C libraries have no such
+    settings.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -47,6 +48,6 @@ def _give_memory_back() -> None:
 
 
 def _raise_file_limit() -> None:
-    """Every connection is an open file; use as many as this process may have."""
+    """Raise the limit of open files to the maximum: every connection is one."""
     _, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))

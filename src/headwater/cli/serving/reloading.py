@@ -1,7 +1,7 @@
-"""What the server reads again when it changes: keys, certificates.
+"""Files that the server reloads when they change: keys, certificates.
 
-It is looked at every second, and at once on SIGHUP. What cannot be used changes nothing:
-what was good stays, and the log says what is wrong.
+They are checked every second, and at once on SIGHUP. Invalid files change nothing: the last good
+version stays, and the log says what is wrong.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Reloader:
     def watch(
         self, paths: Sequence[Path], load: Callable[[], Any], use: Callable[[Any], None]
     ) -> None:
-        """Load now, and again whenever one of the files changes. The first time may fail."""
+        """Load now, and again whenever one of the files changes. The first load may raise."""
         what = ", ".join(map(str, paths))
         self._watch(what, lambda: tuple(map(file_stamp, paths)), load, use)
 
@@ -73,13 +73,13 @@ class Reloader:
         load: Callable[[], Any],
         use: Callable[[Any], None],
     ) -> None:
-        # First the stamp: a change while the file is loaded must not go unnoticed.
+        # The stamp first: a change during the load must not go unnoticed.
         watched = _Watched(what, stamp, load, use, stamp())
         use(load())
         self._watched.append(watched)
 
     def each_time(self, action: Callable[[], None]) -> None:
-        """Something else to do about once a second."""
+        """Add something else to do about once a second."""
         self._each_time.append(action)
 
     def at_end(self, action: Callable[[], Awaitable[None]]) -> None:
@@ -90,7 +90,7 @@ class Reloader:
         return bool(self._watched or self._each_time)
 
     def reload(self) -> None:
-        """Read everything again, whether it changed or not."""
+        """Reload everything, whether it changed or not."""
         self._poke.set()
 
     def start(self) -> None:

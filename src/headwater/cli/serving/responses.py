@@ -1,4 +1,4 @@
-"""Putting durable responses together from the settings, where they are wanted."""
+"""Builds durable responses from the settings, if they are enabled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def open_responses(settings: Settings, gate: Gate | None) -> Callable[[Log], Responses] | None:
-    """What makes them of a log. Addresses are signed with the secret of all signed addresses."""
+    """Creates them for a log. Their addresses use the same secret as all signed addresses."""
     policy = settings.response_policy()
     if policy is None:
         return None

@@ -1,4 +1,4 @@
-"""`headwater serve`: assemble the system, run it, end it well."""
+"""`headwater serve`: assemble the system, run it, shut it down cleanly."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from headwater.store.sqlite.engine import SqliteEngine
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _JOIN_AGAIN_S: Final = 1.0
 _NODE: Final = "node"
-"""Below the data directory: what a node that keeps no data has on its disk, which is a cache."""
+"""Below the data directory: the cache of a node that keeps no data on its disk."""
 
 log = structlog.get_logger()
 
 
 def open_engine(settings: Settings, lost: Callable[[], None] = lambda: None) -> Engine:
-    """The engine that the settings name. `lost` is called if another node takes it over."""
+    """The engine named by the settings. `lost` is called if another node takes over."""
     producers_max = settings.limits().producers_preloaded_max
     if settings.engine_kind == "memory":
         return MemoryEngine(producers_max)
@@ -71,14 +71,14 @@ def open_engine(settings: Settings, lost: Callable[[], None] = lambda: None) -> 
 
 
 class Loss:
-    """Another node has taken over what this one served, so this one ends."""
+    """Another node has taken over from this one, so this one stops."""
 
     def __init__(self) -> None:
         self.happened = False
         self._end: Callable[[], object] | None = None
 
     def __call__(self) -> None:
-        """From any thread, at any time."""
+        """May be called from any thread, at any time."""
         self.happened = True
         if self._end is not None:
             self._end()
@@ -90,7 +90,7 @@ class Loss:
 
 
 class Sidecar(Protocol):
-    """What runs alongside a server, from when it listens to just before it stops."""
+    """Runs alongside a server, from when it listens until just before it stops."""
 
     @property
     def lake(self) -> Path:
@@ -98,7 +98,7 @@ class Sidecar(Protocol):
 
     @property
     def watches(self) -> Iterable[Watch]:
-        """How it is doing."""
+        """The state of its tasks."""
 
     def running(self, url: str, hurry: asyncio.Event) -> AbstractAsyncContextManager[None]: ...
 
@@ -135,7 +135,7 @@ def _check_address(settings: Settings, engine: Engine) -> None:
 
 
 def _open_again(settings: Settings, loss: Loss) -> Engine:
-    """Others took this node for gone. Join again as soon as possible."""
+    """Other nodes considered this one gone. Rejoin as soon as possible."""
     log.warning("joining_again")
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -168,7 +168,7 @@ async def _serve(
     reloader.watches += sidecar.watches if sidecar else ()
     async with listening(settings, engine, reloader, tracing, ask) as (server, port):
         if reloader.has_work:
-            # Without files to read again, it still means that the terminal was closed.
+            # Without files to reload, it still means that the terminal was closed.
             loop.add_signal_handler(signal.SIGHUP, reloader.reload)
         greet(settings, port)
         _warn_of_plain_tokens(settings)
@@ -177,7 +177,7 @@ async def _serve(
         log.info("stopping", connections=server.connections)
     log.info("stopped")
     for number in _STOP_SIGNALS:
-        # The loop is about to let go of them; one more must not spoil the end.
+        # The loop is about to remove them; another signal must not disturb the shutdown.
         loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
 
@@ -190,7 +190,7 @@ async def listening(
     tracing: Tracing | None = None,
     ask: Ask | None = None,
 ) -> AsyncIterator[tuple[Server, int]]:
-    """The whole system, from the engine to an open port, and its orderly end."""
+    """The whole system, from the engine to an open port, and its orderly shutdown."""
     reloader = reloader or Reloader()
     try:
         certificate = open_certificate(settings, reloader)
@@ -218,7 +218,7 @@ async def listening(
 
 
 def check_packages(settings: Settings) -> None:
-    """What is loaded only when it is needed would be missed late."""
+    """Check now for packages that are loaded later; they would be missed too late."""
     if settings.documents and find_spec("pycrdt") is None:
         raise CannotServe("documents need pycrdt: pip install 'headwater[documents]'")
     if settings.history_store and find_spec("obstore") is None:

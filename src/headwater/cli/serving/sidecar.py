@@ -30,11 +30,11 @@ QUESTIONS: Final = (
     "SELECT key, name, city, visits FROM customers ORDER BY visits DESC LIMIT 5",
     "SELECT window_start, stream, messages, bytes FROM rollup ORDER BY window_start, stream",
 )
-"""A question about the demo for each of the pipelines."""
+"""A query about the demo for each of the pipelines."""
 
 
 class CannotRun(Exception):
-    """The pipelines cannot run; the message is one line that says why."""
+    """The pipelines cannot run; the message says why in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ class Plan:
         lake: where the tables are.
         pipelines: whether there are pipelines.
         demo: whether there is a demo feed.
-        token: what they show to the server.
+        token: their credentials for the server.
         iceberg: whether the tables are described as Iceberg too.
         on_error: what `materialize` does about a message that does not fit.
-        command: what the pipelines are.
-        watches: how the feed and the pipelines are doing. What fails in an unexpected way is
-            logged and begun again, and the server says so.
+        command: the command that runs the pipelines.
+        watches: the state of the feed and the pipelines. Unexpected failures are logged, the task
+            is restarted, and the server reports it.
     """
 
     lake: Path
@@ -66,7 +66,7 @@ class Plan:
 
     @asynccontextmanager
     async def running(self, url: str, hurry: asyncio.Event) -> AsyncIterator[None]:
-        """All of it, until the block is left. The server has to be there for that long."""
+        """Run all of it, until the block is left. The server has to run for that long."""
         url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
         self._greet()
         feeding, running = (Retried(watch) for watch in self.watches)
@@ -112,7 +112,7 @@ class Plan:
         return Supervisor("the pipelines", command, environment, log, bulletin.take, say, tell)
 
     def _greet(self) -> None:
-        """Lines to paste. On stdout, because they are what a person came for."""
+        """Print lines to paste. On stdout, because they are what the person wants to see."""
         lines = []
         if self.demo:
             lines += [f"A demo feed writes to {demo.SALES} and {demo.CUSTOMERS}.", ""]
@@ -129,7 +129,7 @@ class Plan:
         return QUESTIONS if self.demo else ("",)
 
     def asking(self, question: str) -> str:
-        """The command line for a question, ready to be pasted."""
+        """The command line for a query, ready to paste."""
         words = [_this_command(), "sql"]
         if question:
             words.append(f'"{question}"')
@@ -139,9 +139,9 @@ class Plan:
 
 
 async def _notify(client: AsyncHeadwater, why: str | None) -> None:
-    """Tell the server, for its console, what keeps the process of the pipelines from running.
+    """Report to the server, for its console, why the pipelines' process is not running.
 
-    A pipeline that runs reports about itself. This is for when none does.
+    A running pipeline reports by itself. This is for when none does.
     """
     nothing = {"batch": 0, "rows": 0, "rows_per_s": 0.0, "batch_ms": 0}
     state = {"state": "failing" if why else "running", "error": why and why[:2_000]}
@@ -151,7 +151,7 @@ async def _notify(client: AsyncHeadwater, why: str | None) -> None:
 
 
 def _this_command() -> str:
-    """How to call this very command in the directory that we are in."""
+    """How to call this very command in the current directory."""
     script = Path(sys.argv[0]).absolute()
     found = shutil.which("headwater")
     if found is not None and script.exists() and Path(found).samefile(script):
@@ -172,7 +172,7 @@ QUIET_S: Final = 10.0
 
 @dataclass(slots=True)
 class _Standing:
-    """How one pipeline is doing."""
+    """The state of one pipeline."""
 
     rows: int = 0
     behind: int = 0
@@ -185,7 +185,7 @@ class _Standing:
 
 
 class Bulletin:
-    """Takes reports; speaks when something is new, but not all the time."""
+    """Collects reports and prints what is new, but not too often."""
 
     def __init__(
         self, names: Sequence[str], say: Callable[[str], None], quiet_s: float = QUIET_S
@@ -220,7 +220,7 @@ class Bulletin:
                 self._say("all tables are there: try the commands above")
 
     def _speak(self) -> None:
-        """Tell what is new, and then nothing for a while."""
+        """Print what is new, then nothing for a while."""
         self._timer = None
         if self._news:
             lines = [self._news[name].line(name) for name in sorted(self._news)]

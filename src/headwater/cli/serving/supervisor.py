@@ -1,9 +1,9 @@
-"""A process that runs alongside the server: told to end with it, and started again if it dies.
+"""A process that runs alongside the server: stopped with it, and restarted if it dies.
 
-The process reports on its stdout, an object a line (`{"is": "progress", …}`), and ends when its
-stdin does. So it ends in good order when the server does, and by itself if the server is killed.
-What it writes to stderr goes to a file. It has a session of its own: a Ctrl-C at the terminal is
-for the server, which then ends both in the right order.
+The process reports on its stdout, one object per line (`{"is": "progress", …}`), and exits when its
+stdin closes. So it exits cleanly when the server does, and by itself if the server is killed. Its
+stderr goes to a file. It has its own session: a Ctrl-C at the terminal is for the server, which
+then stops both in the right order.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Report = dict[str, Any]
 
 
 class Supervisor:
-    """One process, from its first start to its last end.
+    """One process, from its first start to its last exit.
 
     Args:
-        name: what people call it.
+        name: its name for people.
         command: what to run.
-        environment: what it finds in its environment.
+        environment: its environment variables.
         log: the file for its stderr; each start truncates it.
-        heed: is given each report.
-        say: is given each line for people.
-        tell: is told what it died of, and nothing once it does well again.
-        first_pause_s: how long to wait before it is started again; twice as long each time.
-        grace_s: how long it may take to end.
+        heed: called with each report.
+        say: called with each line for people.
+        tell: called with the reason if it dies, and with None once it works again.
+        first_pause_s: how long to wait before it is restarted; doubled each time.
+        grace_s: how long it may take to exit.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Supervisor:
         self._has_died = False
 
     async def keep_running(self) -> None:
-        """Start it, and again whenever it dies, until it says that this would not help."""
+        """Start it, and restart it whenever it dies, until it says that this would not help."""
         next_pause_s = self._first_pause_s
         while True:
             status = await self._run_once()
@@ -90,7 +90,7 @@ class Supervisor:
             await asyncio.sleep(pause_s)
 
     async def stop(self, hurry: asyncio.Event) -> None:
-        """End it in good order; at once if somebody is in a hurry, or if it takes too long."""
+        """Stop it cleanly; at once if `hurry` is set, or if it takes too long."""
         process = self._process
         if process is None:
             return
@@ -106,7 +106,7 @@ class Supervisor:
         await ended
 
     async def _run_once(self) -> int:
-        """Run it to its end; its exit status."""
+        """Run it until it exits; returns its exit status."""
         self._why, self._is_final, self._does_well = None, False, False
         with self._log.open("wb") as log:
             process = await asyncio.create_subprocess_exec(
@@ -131,7 +131,7 @@ class Supervisor:
         try:
             report = msgspec.json.decode(line, type=Report)
         except msgspec.DecodeError:
-            # Some library had something to say; it is none of ours.
+            # Output of some library; ignore it.
             return
         if report.get("is") == "failed":
             self._why, self._is_final = str(report.get("why")), bool(report.get("final"))
@@ -143,7 +143,7 @@ class Supervisor:
         self._heed(report)
 
     def _kill_group(self, process: asyncio.subprocess.Process) -> None:
-        """What it started goes with it."""
+        """Kill it together with the processes it started."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
 

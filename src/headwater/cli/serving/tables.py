@@ -1,7 +1,7 @@
-"""The tables of a lake, for the server next to it: one process for each question.
+"""The tables of a lake, for the server next to it: one process for each query.
 
-A question that takes too long, too much memory or has too long an answer ends with its process. One
-is answered at a time, and a few may wait.
+A query that takes too long or too much memory, or has too long an answer, ends with its process.
+One query runs at a time, and a few may wait.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Tables:
         self._waiting = 0
 
     async def __call__(self, sql: str | None) -> bytes:
-        """The answer to a question, or the list of tables, as JSON."""
+        """The answer to a query, or the list of tables, as JSON."""
         if self._waiting >= WAITING_MAX:
             raise TooBusy("other questions are being answered; ask again in a moment")
         self._waiting += 1

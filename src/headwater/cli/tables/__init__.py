@@ -1,1 +1,1 @@
-"""The tables that pipelines made: `headwater sql`, and questions that a server is asked."""
+"""The tables that pipelines made: `headwater sql`, and queries sent to a server."""

@@ -1,11 +1,10 @@
-"""Answers from tables for a server: a process of its own for each question.
+"""Answers queries over tables for a server: a separate process for each query.
 
     {"root": "lake", "sql": "SELECT …"}  →  {"columns": […], "rows": […], "more": false}
     {"root": "lake"}                     →  {"tables": […]}
 
-The question comes on stdin, the answer goes to stdout, and what cannot be answered is
-`{"refused": "why"}`. Someone's question may take more memory or time than it may have; then this
-process ends, and the server does not.
+The query comes on stdin, the answer goes to stdout, and `{"refused": "why"}` says why there is
+none. If a query exceeds its memory or time, this process ends, and the server does not.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ ROWS_MAX: Final = 1_000
 TABLES_MAX: Final = 200
 CELL_CHARS_MAX: Final = 4_000
 MEMORY_BYTES_MAX: Final = 2 * 1024**3
-"""DuckDB would take most of what the machine has, and the server's cache is in there."""
+"""DuckDB would take most of the machine's memory, which the server's page cache needs."""
 _TOO_LARGE: Final = (
     f"this needs more than {MEMORY_BYTES_MAX // 1024**3} GiB of memory; ask for less, or use "
     "`headwater sql`"
 )
 _EXACT_MAX: Final = 2**53
-"""Beyond, a reader in a browser would see another number."""
+"""Larger integers would change in a browser."""
 
 
 def main() -> None:
@@ -59,7 +58,7 @@ def main() -> None:
 
 
 def _be_first_to_go() -> None:
-    """When memory is short, the system shall end this process and not the server."""
+    """If memory runs out, the system should kill this process and not the server."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 
@@ -79,7 +78,7 @@ def answer_to(root: str, sql: str | None) -> dict[str, object]:
 
 
 def _described(table: LakeTable, names: dict[str, LakeTable]) -> dict[str, object]:
-    """What the log of a table says, without a look at its files."""
+    """What the log of a table says, without reading its files."""
     import pyarrow as pa
     from deltalake import DeltaTable
 
@@ -107,7 +106,7 @@ def _kind(of: pa.DataType) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it, and short enough to be looked at."""
+    """A value as JSON, short enough to display."""
     match value:
         case None | bool():
             return value

@@ -1,11 +1,11 @@
-"""The tables that pipelines made, under names that SQL knows, and questions to them.
+"""The tables that pipelines made, under names for SQL, and queries over them.
 
 A table has up to three names: its path below the root in quotes (`"archive/shop.orders"`), the same
-in one word (`archive_shop_orders`), and the last part of it (`orders`) unless two tables would
-share it. A state goes before an archive there: whoever says `customers` wants to know how they are,
-not how they came to be so.
+as one word (`archive_shop_orders`), and the last part of it (`orders`) unless two tables would
+share it. For that short name, a state takes precedence over an archive: a query for `customers`
+most likely wants their current state, not how it came about.
 
-Everything is answered in this process: no Spark and no Java is needed to read.
+Queries run in this process: reading needs neither Spark nor Java.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 KINDS: Final = (ROLLUP, STATE, ARCHIVE, CHANGES)
-"""In the order in which they may have a short name."""
+"""In order of precedence for short names."""
 
 _LOG: Final = "_delta_log"
 _READING: Final = frozenset({"select", "with", "explain", "describe", "desc", "values"})
@@ -32,7 +32,7 @@ _WORD = re.compile(r'"([^"]+)"|([A-Za-z_][A-Za-z0-9_]*)')
 _UNKNOWN_TABLE = re.compile(r"Table with name (.+?) does not exist!")
 _ERROR_KIND = re.compile(r"^\w+ Error: ")
 _SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
-    # The tables are handed over; whatever else is on this machine is nobody's business.
+    # The tables are passed in; queries must not reach anything else on this machine.
     "enable_external_access": "false",
     "python_enable_replacements": "false",
     "autoinstall_known_extensions": "false",
@@ -59,7 +59,7 @@ class LakeTable:
 
     @property
     def last_word(self) -> str:
-        """An archive is called by a stream, and a state by a type of entity."""
+        """An archive is named after a stream, and a state after an entity type."""
         name = self.path.rpartition("/")[2]
         return _word(name.rpartition(".")[2] if self.kind == ARCHIVE else name)
 
@@ -72,7 +72,7 @@ def _word(name: str) -> str:
 
 
 def find_tables(root: str) -> list[LakeTable]:
-    """All tables below a root: a directory, or an address of an object store."""
+    """All tables below a root: a directory, or an object storage address."""
     from pyarrow import fs
 
     try:
@@ -93,16 +93,16 @@ def _tables_below(where: Any, root: str, path: str) -> Iterator[str]:
     if _LOG in names:
         yield path
     for name in names:
-        # Neither the parts of a table nor what pipelines keep for themselves.
+        # Skip partitions of tables, and the pipelines' own files.
         if "=" not in name and not name.startswith("_"):
             yield from _tables_below(where, root, f"{path}/{name}")
 
 
 def names_of(tables: list[LakeTable]) -> dict[str, LakeTable]:
-    """What can be written in SQL, without quotes, and which table that is."""
+    """The names usable in SQL without quotes, and the table of each."""
     names: dict[str, LakeTable] = {}
     for one in tables:
-        # Only those that are nobody else's: a name that means two tables means none.
+        # Only unique names: an ambiguous one refers to no table.
         if [other.word for other in tables].count(one.word) == 1:
             names[one.word] = one
     for kind in KINDS:
@@ -123,11 +123,11 @@ def shortest_name(table: LakeTable, names: dict[str, LakeTable]) -> str:
 
 
 def ask(root: str, sql: str) -> pa.RecordBatchReader:
-    """The answer to a question in SQL."""
+    """The answer to an SQL query."""
     first = re.match(r"[\s(]*([A-Za-z]*)", sql)
     if first is None or first[1].lower() not in _READING:
         raise usage(f"only questions are answered: {', '.join(sorted(_READING))}")
-    # The words and what comes of them are ours; all else is DuckDB's.
+    # Names and errors are handled here; everything else is DuckDB's.
     import duckdb
     from deltalake import DeltaTable
 
@@ -145,10 +145,10 @@ def ask(root: str, sql: str) -> pa.RecordBatchReader:
 
 
 def _dataset(table: DeltaTable) -> Any:
-    """The files of a table, each with the part it is in.
+    """The files of a table, each with its partition values.
 
-    Files say the least and the greatest value of some columns. For all others, deltalake would tell
-    a filter that they lie between null and null, and it would find nothing.
+    Files record the minimum and maximum of some columns. For all others, deltalake would tell a
+    filter that they lie between null and null, and it would find nothing.
     """
     import pyarrow.dataset as ds
 
@@ -163,12 +163,12 @@ def _dataset(table: DeltaTable) -> Any:
 
 
 def rows_of(reader: pa.RecordBatchReader) -> Iterator[tuple[Any, ...]]:
-    """The rows of an answer, as they come."""
+    """The rows of an answer, as they arrive."""
     try:
         for batch in reader:
             yield from zip(*map(_values, batch.columns), strict=True)
     except Exception as error:
-        # Whatever goes wrong while a question is answered comes as a bare exception.
+        # Any error during a query is raised as a bare exception.
         raise CliError(one_line(str(error))) from None
 
 
@@ -183,14 +183,14 @@ def _values(column: pa.Array[Any]) -> list[Any]:
 
 
 def _mentioned(sql: str, tables: list[LakeTable]) -> dict[str, LakeTable]:
-    """The tables that a question may be about, by the names that it uses for them."""
+    """The tables that a query may use, by the names it uses for them."""
     names = names_of(tables)
     paths = {one.path: one for one in tables}
     found: dict[str, LakeTable] = {}
     for quoted, word in _WORD.findall(sql):
         table = paths.get(quoted) or names.get((quoted or word).lower())
         if table is not None:
-            # Names that differ by case only are the same, and so are the tables they mean.
+            # Names that differ only by case are the same, and so are their tables.
             found[(quoted or word).lower()] = table
     return found
 
@@ -208,12 +208,12 @@ def _refused(why: str, root: str, tables: list[LakeTable]) -> CliError:
 
 
 def _told(why: str) -> str:
-    """An error of DuckDB's in a line. What comes after an empty one is the question again."""
+    """A DuckDB error in one line. Everything after an empty line only repeats the query."""
     return _ERROR_KIND.sub("", one_line(why.partition("\n\n")[0]))
 
 
 def _suggestion(unknown: str, tables: list[LakeTable]) -> str:
-    """The table that was meant, if one is called nearly so."""
+    """The table that was probably meant, if one has a similar name."""
     names = names_of(tables)
     near = difflib.get_close_matches(unknown.lower(), [*names, *(one.path for one in tables)], n=1)
     if near:

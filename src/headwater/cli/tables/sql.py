@@ -1,4 +1,4 @@
-"""`headwater sql`: a question to the tables that pipelines made."""
+"""`headwater sql`: SQL queries over the tables that pipelines made."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _write_table(columns: Columns, rows: Iterator[Row]) -> None:
 
 
 def _text(value: object) -> str:
-    """A value for people and for CSV; what is not there is empty."""
+    """A value for people and for CSV; missing values are empty."""
     match value:
         case None:
             return ""
