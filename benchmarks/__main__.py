@@ -26,13 +26,13 @@ from benchmarks.scenarios.base import Context
 _DEFAULT_OUT = Path(__file__).parent / "results"
 _PLOT_NAME = "results.png"
 _LOG_WIDTH = 160
-# Where the servers of streams are compared.
+# The scenarios that compare stream servers.
 _SERVERS_COMPARED = {"append", "latency", "fanout", "catchup", "startup", "editor", "history"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    # In a log there is room for whole tables.
+    # A log has room for whole tables.
     console = Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
     saved = options.out / FILE_NAME
     try:
@@ -101,7 +101,7 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _continued(new: Results, saved: Path, scenarios: list[str]) -> Results:
-    """What is saved, without the scenarios that are measured now."""
+    """The saved results, without the scenarios that are measured now."""
     results = Results.load(saved)
     if results.plan != new.plan:
         raise BenchmarkError(f"{saved} is of the plan {results.plan}, which is not {new.plan}")
@@ -113,7 +113,7 @@ def _continued(new: Results, saved: Path, scenarios: list[str]) -> Results:
 def _names(
     options: argparse.Namespace, scenarios: list[str], chosen: list[subjects.Subject]
 ) -> dict[str, str]:
-    """Everybody who may be measured, and what they are called."""
+    """Everything that may be measured, with display names."""
     names = {subject.name: subject.label for subject in chosen}
     if "spark" in scenarios:
         names |= SPARK_READERS
@@ -135,7 +135,7 @@ def _names(
 def _chosen_subjects(
     options: argparse.Namespace, scenarios: list[str], console: Console
 ) -> list[subjects.Subject]:
-    """The servers of streams that take part; whoever cannot be installed is left out."""
+    """The stream servers that take part; those that cannot be installed are left out."""
     chosen = [] if options.skip_headwater else [subjects.headwater(options.python)]
     if not options.skip_reference and {*scenarios} & {*_SERVERS_COMPARED, "queries", "documents"}:
         try:
@@ -198,6 +198,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    # Whoever ends a run finds its servers ended and its results saved.
+    # If a run is terminated, its servers are stopped and its results saved.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -1,6 +1,6 @@
-"""Redis and NATS: systems that distribute work, each as durable as it can be and as it comes.
+"""Redis and NATS: systems that distribute work, each at its most durable and with its defaults.
 
-Both are installed by whoever wants the comparison, `apt-get install redis-server nats-server`.
+Install both for the comparison: `apt-get install redis-server nats-server`.
 """
 
 import re
@@ -87,7 +87,7 @@ def _installed(program: str) -> str:
 
 
 def _nats_can_sync() -> bool:
-    """Whether this version takes the setting: it checks a configuration without serving."""
+    """Whether this version accepts the setting: it can check a configuration without serving."""
     with tempfile.TemporaryDirectory() as directory:
         config = Path(directory) / "nats.conf"
         config.write_text(_NATS_CONFIG.format(port=0, store=directory, sync=_NATS_SYNC))

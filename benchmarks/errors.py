@@ -1,16 +1,16 @@
-"""What can go wrong in a measurement, without ending the whole run."""
+"""Failures of one measurement, which do not end the whole run."""
 
 
 class BenchmarkError(Exception):
-    """One measurement could not be taken; the runner records why and goes on."""
+    """One measurement failed; the runner records why and continues."""
 
 
 class ServerFailed(BenchmarkError):
-    """A server did not start, did not become ready, or ended while it was measured."""
+    """A server did not start, did not become ready, or exited while it was measured."""
 
 
 class LoadFailed(BenchmarkError):
-    """The load generator ended with an error or ran out of time."""
+    """The load generator failed or ran out of time."""
 
 
 class PeerFailed(BenchmarkError):

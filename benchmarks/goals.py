@@ -1,7 +1,7 @@
 """The goals Headwater has set itself, checked against a run.
 
-A goal is judged by its worst variant, and beside the strongest of its peers: one good figure
-hides no bad one.
+A goal is judged by its worst variant, and against its strongest peer: one good figure hides no bad
+one.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ class Goal:
     what: str
     scenario: str
     variants: str | tuple[str, ...]
-    """How the names of the variants begin that it is about."""
+    """Prefixes of the names of the variants it applies to."""
     metric: str
     at_least: float | None = None
     at_most: float | None = None
@@ -71,7 +71,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A goal and what was measured; ``met`` is None when the run did not measure it."""
+    """A goal and what was measured; ``met`` is None if the run did not measure it."""
 
     goal: str
     wanted: str

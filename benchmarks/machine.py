@@ -1,4 +1,4 @@
-"""What the figures were measured on: hardware, kernel, versions, disk."""
+"""The machine behind the figures: hardware, kernel, versions, disk."""
 
 import os
 import platform
@@ -45,7 +45,7 @@ def _memory_gib() -> float:
 
 
 def _filesystem(path: Path) -> str:
-    """The type of the file system that holds ``path``: on tmpfs a sync costs nothing."""
+    """The type of the file system of ``path``: on tmpfs a sync costs nothing."""
     best_mount, best_type = "", "unknown"
     for line in Path("/proc/mounts").read_text().splitlines():
         _, mount, kind, *_ = line.split()
@@ -56,7 +56,7 @@ def _filesystem(path: Path) -> str:
 
 
 def _syncs_per_second(directory: Path) -> float:
-    """How often this disk can make 4 KiB durable: the ceiling for a sync per append."""
+    """How often this disk can make 4 KiB durable: the ceiling for one sync per append."""
     probe = directory / "sync-probe"
     block = b"\0" * 4096
     descriptor = os.open(probe, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
@@ -91,6 +91,6 @@ def _first_line(command: list[str]) -> str:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return "not found"
-    # `wrk --version` answers with status 1, so the output decides and not the status.
+    # `wrk --version` exits with status 1, so the output decides and not the status.
     lines = done.stdout.splitlines()
     return lines[0].strip() if lines else "not found"

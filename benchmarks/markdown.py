@@ -6,13 +6,13 @@ from benchmarks.report import failure_lines, headings, row_figures, rows
 from benchmarks.results import Results
 from benchmarks.summary import lines
 
-# A page is for reading: what only vouches for a measurement is in the results themselves.
+# Pages are for reading: figures that only validate a measurement are in the results themselves.
 _LEFT_OUT = {GENERATOR.key, GENERATOR_LAG.key}
 _NOTHING = {"0", "–"}
 
 
 def summary(results: Results) -> str:
-    """A table for the README: Headwater beside others, as ratios."""
+    """A table for the README: Headwater compared with others, as ratios."""
     cells = [[line.what, line.headwater, line.beside, line.ratio] for line in lines(results)]
     about = results.machine
     where = f"Headwater {about['Headwater']}, {about['CPU']}, {about['measured']}."
@@ -25,7 +25,7 @@ def goals(results: Results) -> str:
 
 
 def tables(results: Results, image: str) -> str:
-    """Where it was measured, a picture, and every figure."""
+    """Where it was measured, a plot, and every figure."""
     about = [f"- {label}: {text}" for label, text in results.machine.items()]
     blocks = ["\n".join(about), f"![All scenarios as bar charts]({image})"]
     for scenario in results.scenarios():
@@ -59,6 +59,6 @@ def _says_something(metric: Metric, figures: list[str]) -> bool:
 
 
 def _table(columns: str, head: list[str], cells: list[list[str]]) -> str:
-    """`columns` says of each whether it leans left or right."""
+    """`columns` gives the alignment of each column, left or right."""
     rule = ["---:" if lean == "r" else "---" for lean in columns.replace("|", "")]
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *cells])

@@ -1,4 +1,4 @@
-"""Which figures of a scenario are shown, and which way is better."""
+"""Which figures of a scenario are shown, and which direction is better."""
 
 from dataclasses import dataclass
 from typing import Literal

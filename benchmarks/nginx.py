@@ -1,6 +1,6 @@
-"""nginx with a static file: how fast this machine sends bytes that lie in a file.
+"""nginx with a static file: how fast this machine sends bytes from a file.
 
-It is installed by whoever wants the comparison, `apt-get install nginx-light`.
+Install it for the comparison: `apt-get install nginx-light`.
 """
 
 import os
@@ -75,5 +75,5 @@ def _installed() -> str:
 
 
 def _user() -> str:
-    """Started by root, it would read the files as somebody who may not."""
+    """If root starts it, workers stay root: the default user could not read the files."""
     return f"user {pwd.getpwuid(0).pw_name};\n" if os.geteuid() == 0 else ""

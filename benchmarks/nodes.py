@@ -1,7 +1,7 @@
 """Several nodes of a cluster as one process tree: ``benchmarks.nodes PYTHON ENGINE PORT…``.
 
-They are started one after the other and ended together. Each has a label of its own, ``node=0`` and
-so on.
+They are started one after the other and ended together. Each has its own label, ``node=0`` and so
+on.
 """
 
 import signal
@@ -24,7 +24,7 @@ def main() -> None:
         for node in nodes:
             node.wait()
     for node in nodes:
-        # All at once: there is nobody left to hand anything over to.
+        # All at once: there is no node left to hand anything over to.
         node.kill()
         node.wait()
 

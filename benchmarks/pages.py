@@ -1,7 +1,7 @@
-"""The run that is on record, and the pages that show it.
+"""The published run, and the pages that show it.
 
-``python -m benchmarks --publish`` puts the saved results on record and writes the pages. `make
-generate` writes them again from the record, and a test fails when they differ.
+``python -m benchmarks --publish`` stores the saved results as the record and writes the pages.
+`make generate` writes them again from the record, and a test fails if they differ.
 """
 
 import shutil
@@ -18,7 +18,7 @@ IMAGE = "images/benchmarks.png"
 
 
 def publish(saved: Path) -> list[Path]:
-    """Put saved results on record; returns the pages that were written."""
+    """Store saved results as the record; returns the pages that were written."""
     shutil.copyfile(saved, RECORD)
     pages = generate()
     for path, text in pages.items():

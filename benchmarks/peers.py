@@ -1,4 +1,4 @@
-"""The public Python client from PyPI, in a virtual environment of its own."""
+"""The public Python client from PyPI, in its own virtual environment."""
 
 import re
 import shutil
@@ -16,16 +16,16 @@ _INSTALL_SECONDS_MAX = 300
 
 
 def peer_version() -> str:
-    """The version that is pinned."""
+    """The pinned version."""
     found = re.search(rf"^{PEER_PACKAGE}==(\S+)", _REQUIREMENTS.read_text(), re.MULTILINE)
     assert found is not None
     return found[1]
 
 
 def install_peer(python: str) -> str:
-    """The interpreter that has the PyPI client: the environment is made on first use.
+    """The interpreter that has the PyPI client: its environment is created on first use.
 
-    It is made anew when the pinned versions or the interpreter it was made with have changed.
+    It is created again if the pinned versions or the interpreter it was made with have changed.
     """
     wanted = f"{python}\n{_REQUIREMENTS.read_text()}"
     if _MARKER.exists() and _MARKER.read_text() == wanted:

@@ -1,4 +1,4 @@
-"""How much of everything a run measures. Every count and every duration is bounded here."""
+"""How much a run measures. Every count and every duration is bounded here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True)
 class Plan:
-    """The sizes of one run: ``FULL`` for figures, ``QUICK`` to see that everything works."""
+    """The sizes of one run: ``FULL`` for figures, ``QUICK`` to check that everything works."""
 
     name: str
 
@@ -17,8 +17,8 @@ class Plan:
     append_warmup_seconds: float
     append_seconds: float
 
-    # (readers, appends per second). The rate is low enough for every server to keep up, so that
-    # the figure is the time of a delivery and not the length of a queue.
+    # (readers, appends per second). The rate is low enough for every server to keep up, so that the
+    # figure is the time of a delivery and not the length of a queue.
     latency_readers: tuple[tuple[int, float], ...]
     latency_seconds: float
 
@@ -51,7 +51,7 @@ class Plan:
     groups_seconds: float
     groups_latency_rate: float
 
-    # (streams, changes a second on each)
+    # (streams, changes per second on each)
     queries_streams: tuple[tuple[int, float], ...]
     queries_waiters: int
     queries_seconds: float
@@ -85,7 +85,7 @@ class Plan:
 
     repetitions: int = 1
     repeated: Mapping[str, int] = field(default_factory=dict)
-    """Scenarios that are measured more often, because little separates those who are compared."""
+    """Scenarios that are measured more often, because their subjects are close."""
 
     seconds: Mapping[str, float] = field(default_factory=dict)
     """About how long a repetition of a scenario takes, with every peer, on two quiet cores."""

@@ -1,4 +1,4 @@
-"""The results as one picture: a bar chart for every question."""
+"""The results as one image: a bar chart for every question."""
 
 import textwrap
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ class _Panel:
     variants: str = ""
 
     def places(self, results: Results) -> "list[_Place]":
-        """Where bars stand: the variants that begin with ``variants``, each metric they have."""
+        """Where bars go: the variants with the prefix ``variants``, each with its metrics."""
         return [
             _Place(variant, metric, f"{variant.removeprefix(self.variants)} {suffix}".strip())
             for variant in results.variants(self.scenario)
@@ -257,7 +257,7 @@ def _decorate(axes: Axes, panel: _Panel, labels: list[str]) -> None:
 
 
 def _use_log_scale(axes: Axes, panel: _Panel) -> None:
-    """Whole decades below, as bars on a log scale have no zero to stand on; room for text above."""
+    """Start at a whole decade, as bars on a log scale have no zero; leave room for text above."""
     heights = [bar.get_height() for bar in axes.patches if isinstance(bar, Rectangle)]
     shown = [*heights, panel.goal] if panel.goal is not None else heights
     lowest = max(min(shown, default=1), 1e-3)

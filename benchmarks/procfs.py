@@ -13,7 +13,7 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def process_tree(pid: int) -> list[int]:
-    """The process and its descendants that are alive now, the process itself first."""
+    """The process and its living descendants, the process itself first."""
     found = [pid]
     for parent in found:
         for children in Path(f"/proc/{parent}/task").glob("*/children"):
@@ -30,7 +30,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def cpu_by_process(pid: int) -> dict[int, float]:
-    """The same for each of its processes, to compare where some come and go meanwhile."""
+    """The same for each of its processes, to compare if some come and go meanwhile."""
     return {member: _cpu_seconds_of_one(member) for member in process_tree(pid)}
 
 
@@ -40,7 +40,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def busy_seconds() -> float:
-    """CPU time the whole machine has spent working, by anybody, since it was started."""
+    """CPU time the whole machine has spent working since boot, on anything."""
     fields = Path("/proc/stat").read_text().split(maxsplit=9)
     user, nice, system, _idle, _waiting, irq, softirq, stolen = map(int, fields[1:9])
     return (user + nice + system + irq + softirq + stolen) / _TICKS_PER_SECOND
@@ -58,7 +58,7 @@ def _cpu_seconds_of_one(pid: int) -> float:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return 0.0
-    # The second field is the command in parentheses and may hold spaces; count from behind it.
+    # The second field is the command in parentheses and may contain spaces; count from after it.
     fields = stat[stat.rindex(")") + 2 :].split()
     user_ticks, system_ticks = int(fields[11]), int(fields[12])
     return (user_ticks + system_ticks) / _TICKS_PER_SECOND

@@ -28,7 +28,7 @@ def print_machine(results: Results, console: Console) -> None:
 
 
 def print_plan(plan: Plan, scenarios: Sequence[str], console: Console) -> None:
-    """What is about to happen and about how long it takes."""
+    """What is about to run and about how long it takes."""
     whole = 0.0
     for name in scenarios:
         repetitions = plan.repetitions_of(name)
@@ -53,7 +53,7 @@ def row_figures(results: Results, scenario: str, variant: str, metric: Metric) -
 
 
 def rows(results: Results, scenario: str, variant: str) -> list[Metric]:
-    """The metrics that somebody has a figure for."""
+    """The metrics for which there is any figure."""
     subjects = results.subjects_of(scenario)
     return [
         metric
@@ -63,7 +63,7 @@ def rows(results: Results, scenario: str, variant: str) -> list[Metric]:
 
 
 def gain_columns(results: Results, scenario: str) -> list[str]:
-    """Whom Headwater is compared with; nobody when it was not part of the run."""
+    """The peers that Headwater is compared with; empty if it was not part of the run."""
     subjects = results.subjects_of(scenario)
     return [name for name in subjects if name != HEADWATER] if HEADWATER in subjects else []
 
@@ -73,7 +73,7 @@ def headings(results: Results, scenario: str) -> list[str]:
 
 
 def failure_lines(results: Results) -> list[str]:
-    """What could not be measured and why; the same trouble in each repetition is said once."""
+    """What could not be measured and why; the same reason in each repetition is given once."""
     lines = (
         f"{m.scenario}, {m.variant}, {results.subjects[m.subject]}: {m.failure}"
         for m in results.failures()

@@ -1,4 +1,4 @@
-"""Measurements, and what is made of them: medians, spreads, ratios."""
+"""Measurements, and what is computed from them: medians, spreads, ratios."""
 
 import json
 from collections.abc import Collection
@@ -47,7 +47,7 @@ class Measurement:
 
 @dataclass
 class Results:
-    """Everything one run has measured."""
+    """All measurements of one run."""
 
     plan: str
     machine: dict[str, str]
@@ -57,7 +57,7 @@ class Results:
     measurements: list[Measurement] = field(default_factory=list)
 
     def forget(self, scenarios: Collection[str]) -> None:
-        """Drop what was measured of these, to measure it again."""
+        """Drop the measurements of these, to measure them again."""
         self.measurements = [m for m in self.measurements if m.scenario not in scenarios]
 
     def repetitions(self, scenario: str) -> int:
@@ -79,7 +79,7 @@ class Results:
         return [name for name in self.subjects if name in took_part]
 
     def values(self, scenario: str, variant: str, subject: str, metric: str) -> list[float]:
-        """The figure of every repetition in which it could be taken."""
+        """The figure of every repetition in which it could be measured."""
         where = (scenario, variant, subject)
         return [
             m.metrics[metric]
@@ -93,12 +93,12 @@ class Results:
         return median(values) if values else None
 
     def shown(self, scenario: str, variant: str, subject: str, metric: str) -> str:
-        """The median as text, marked where it is only a lower bound."""
+        """The median as text, marked if it is only a lower bound."""
         bound = "≥ " if self.is_bound(scenario, variant, subject, metric) else ""
         return bound + figure(self.middle(scenario, variant, subject, metric))
 
     def is_bound(self, scenario: str, variant: str, subject: str, metric: str) -> bool:
-        """A time is only a lower bound where some messages never arrived."""
+        """A time is only a lower bound if some messages never arrived."""
         delivered = self.middle(scenario, variant, subject, "delivered_percent")
         return metric in {"p50_ms", "p99_ms"} and delivered is not None and delivered < 100
 
@@ -122,7 +122,7 @@ class Results:
         return ("≥ " if bound else "") + times(gain)
 
     def disturbance(self) -> str:
-        """How busy the machine was with other things while it was measured."""
+        """How busy the machine was with other things during the measurements."""
         shares = [m.metrics[_OTHERS] for m in self.measurements if _OTHERS in m.metrics]
         if not shares:
             return "not measured"
@@ -132,14 +132,14 @@ class Results:
         return [m for m in self.measurements if m.failure is not None]
 
     def save(self, path: Path) -> None:
-        """Whole or not at all: a run that is cut short keeps what it saved last."""
+        """Save atomically: a run that is cut short keeps what it saved last."""
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(".unfinished")
         unfinished.write_text(self._to_json(), encoding="utf-8")
         unfinished.replace(path)
 
     def _to_json(self) -> str:
-        """A line for each measurement, so that two runs can be compared line by line."""
+        """One line per measurement, so that two runs can be compared line by line."""
         about = asdict(self)
         lines = [json.dumps(m, ensure_ascii=False) for m in about.pop("measurements")]
         head = json.dumps(about, indent=1, ensure_ascii=False).removesuffix("\n}")

@@ -24,7 +24,7 @@ _PLAIN: dict[str, Any] = {"highlight": False, "soft_wrap": True}
 def run_scenario(
     name: str, context: Context, subjects: Sequence[Subject], results: Results, console: Console
 ) -> None:
-    """Measure all subjects, interleaved: what disturbs the machine for a while disturbs all."""
+    """Measure all subjects, interleaved, so that a disturbance of the machine affects all."""
     started = time.monotonic()
     work_dir = context.work_dir / name
     work_dir.mkdir()
@@ -32,11 +32,11 @@ def run_scenario(
         taking_part = [s for s in subjects if repetition == 0 or not s.once]
         if not taking_part:
             break
-        # The order turns with each repetition, so that nobody always runs right after another.
+        # The order rotates with each repetition, so that none always runs right after another.
         first = repetition % len(taking_part)
         turn = replace(context, work_dir=work_dir, repetition=repetition)
         for subject in [*taking_part[first:], *taking_part[:first]]:
-            os.sync()  # what one has written is not to be the next one's work
+            os.sync()  # one subject's writes must not become the next one's work
             _run_subject(name, turn, subject, results, console)
     shutil.rmtree(work_dir, ignore_errors=True)
     results.seconds[name] = time.monotonic() - started
@@ -57,7 +57,7 @@ def _run_subject(
                 measurement = _take(name, step, subject, context.repetition)
                 results.measurements.append(measurement)
                 _say(measurement, results, console)
-    except Exception as error:  # around the steps: the server did not start, or ended badly
+    except Exception as error:  # outside the steps: the server did not start, or failed to stop
         failed = Measurement(
             name, variant, subject.name, context.repetition, failure=_reason(error)
         )
@@ -75,7 +75,7 @@ def _take(name: str, step: Step, subject: Subject, repetition: int) -> Measureme
 
 
 def _reason(error: Exception) -> str:
-    """Whatever went wrong is said, and the next measurement is taken."""
+    """Report whatever went wrong, and continue with the next measurement."""
     return str(error) if isinstance(error, BenchmarkError) else f"{type(error).__name__}: {error}"
 
 

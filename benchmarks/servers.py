@@ -1,4 +1,4 @@
-"""Starting, awaiting and ending one server process."""
+"""Starting, awaiting and stopping one server process."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ _LOG_TAIL_CHARACTERS = 400
 
 @dataclass
 class Server:
-    """A running server: where it listens, and since when it exists."""
+    """A running server: where it listens, and when it started."""
 
     subject: Subject
     process: subprocess.Popen[bytes]
@@ -36,7 +36,7 @@ class Server:
         return self.process.pid
 
     def await_answer(self, method: str, path: str, statuses: range) -> float:
-        """Ask until an answer with one of ``statuses`` comes; seconds since the process began."""
+        """Retry until one of ``statuses`` comes; returns seconds since the process started."""
         return self._await(lambda: ask(self.port, method, path) in statuses)
 
     def _await(self, serves: Callable[[], bool]) -> float:
@@ -69,7 +69,7 @@ class Server:
 
 @contextmanager
 def running(subject: Subject, data_dir: Path) -> Iterator[Server]:
-    """Start a server on a free loopback port and end it, whatever happens in between."""
+    """Start a server on a free loopback port and stop it, whatever happens in between."""
     data_dir.mkdir(parents=True, exist_ok=True)
     server = _start(subject, data_dir)
     try:
@@ -80,7 +80,7 @@ def running(subject: Subject, data_dir: Path) -> Iterator[Server]:
 
 
 def ask(port: int, method: str, path: str, content_type: str | None = None) -> int:
-    """The status of one request on a new connection, 0 when nobody answers."""
+    """The status of one request on a new connection, 0 if nothing answers."""
     request = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
     if content_type is not None:
         request += f"Content-Type: {content_type}\r\nContent-Length: 0\r\n"
@@ -90,7 +90,7 @@ def ask(port: int, method: str, path: str, content_type: str | None = None) -> i
 
 
 def exchange(port: int, data: bytes) -> bytes:
-    """The beginning of the answer on a new connection, empty when nobody answers."""
+    """The beginning of the answer on a new connection, empty if nothing answers."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=_ANSWER_SECONDS_MAX) as peer:
             peer.sendall(data)
@@ -121,7 +121,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(_STOP_SECONDS_MAX)
     except subprocess.TimeoutExpired:
-        # It may have workers, which would outlive it: end every process that is in its tree now.
+        # It may have workers, which would outlive it: end every process now in its tree.
         for member in procfs.process_tree(process.pid):
             with suppress(ProcessLookupError):
                 os.kill(member, signal.SIGKILL)

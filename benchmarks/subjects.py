@@ -32,9 +32,9 @@ class Subject:
     health_path: str | None
     command: Callable[[int, Path], list[str]]
     hello: tuple[bytes, bytes] | None = None
-    """For a server without HTTP: what to say to it, and how its answer begins when it serves."""
+    """For a server without HTTP: what to send, and how its answer begins when it is ready."""
     once: bool = False
-    """Measured in the first repetition only: its figures are far from anybody else's."""
+    """Measured in the first repetition only: its figures are far from all others."""
 
 
 def headwater(python: str, *options: str) -> Subject:
@@ -72,7 +72,7 @@ def cluster_nodes(python: str, engine: str, more_ports: list[int]) -> Subject:
 
 
 def headwater_sealing(python: str) -> Subject:
-    """Durable, and everything that was appended goes into files of history at once."""
+    """Durable, and everything appended is sealed into history files at once."""
 
     def command(port: int, data_dir: Path) -> list[str]:
         return [*headwater(python).command(port, data_dir), "--seal-after-ms", "1000"]
@@ -95,7 +95,7 @@ def reference_memory() -> Subject:
 
 
 def yjs_servers() -> list[Subject]:
-    """The published server of documents, in front of each store of the reference server."""
+    """The published document server, in front of each store of the reference server."""
 
     def in_file(port: int, data_dir: Path) -> list[str]:
         return ["node", str(REFERENCE_DIR / "serve_yjs.mjs"), str(port), "file", str(data_dir)]
@@ -111,7 +111,7 @@ def yjs_servers() -> list[Subject]:
 
 
 def rust_server() -> Subject | None:
-    """Electric's server in Rust: the binary that is installed, or one that cargo makes."""
+    """Electric's server in Rust: the installed binary, or one built with cargo."""
     binary = shutil.which(RUST_BINARY) or shutil.which(RUST_BINARY, path=RUST_DIR / "bin")
     if binary is None and shutil.which("cargo") is not None:
         binary = _install_rust()
@@ -132,7 +132,7 @@ def _install_rust() -> str | None:
 
 
 def prisma_streams() -> Subject:
-    """It runs on Bun, whose package holds the program itself."""
+    """It runs on Bun, whose package contains the executable."""
     modules = REFERENCE_DIR / "node_modules"
 
     def command(port: int, data_dir: Path) -> list[str]:
@@ -165,7 +165,7 @@ def _wanted_packages() -> dict[str, str]:
 
 
 def install_reference() -> None:
-    """Install the pinned servers with ``npm ci`` unless they are there already.
+    """Install the pinned servers with ``npm ci`` unless they are installed already.
 
     Its package.json overrides ``msgpackr-extract``, an optional native part of LMDB's codec: later
     versions are published for one platform only, and ``npm ci`` refuses a lock file with gaps.

@@ -1,4 +1,4 @@
-"""The few lines that say how fast Headwater is beside others: what the README shows.
+"""The few lines that say how fast Headwater is compared with others: what the README shows.
 
 A ratio over 1 is in Headwater's favour, whichever direction is better for the figure.
 """
@@ -41,7 +41,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Row:
-    """One figure of the first variant whose name begins so, beside each peer that has it too."""
+    """One figure of the first variant with that name prefix, next to each peer that has it too."""
 
     what: str
     scenario: str
@@ -51,12 +51,12 @@ class Row:
     better: Better = "higher"
     unit: str = ""
     ratio: tuple[str, str] | None = None
-    """Instead of peers: a metric that is a ratio already, and to what."""
+    """Instead of peers: a metric that is already a ratio, and to what."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A row as it is shown; what repeats the line above is empty."""
+    """A row as it is shown; cells that repeat the line above are empty."""
 
     what: str
     headwater: str

@@ -1,4 +1,4 @@
-"""What a client can be asked to do. A job travels to its process as JSON."""
+"""The jobs for a client. A job is sent to its process as JSON."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -25,7 +25,7 @@ class ClientJob:
     """The message to produce, as JSON. A client gets it as an object and encodes it itself."""
     live: Live = "long-poll"
     early_messages: int = 0
-    """After how many messages to note the memory; 0 for never."""
+    """After how many messages to record the memory; 0 for never."""
     warmup_path: str = "client-warmup"
 
     @property

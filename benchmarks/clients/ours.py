@@ -1,4 +1,4 @@
-"""Headwater's client, doing what a job says."""
+"""Headwater's client, running a job."""
 
 import json
 
@@ -7,8 +7,8 @@ from benchmarks.clients.watch import Watch
 from benchmarks.load.measure import Result
 from headwater.client import AsyncHeadwater, Headwater
 
-# Headwater's client asks a server on the loopback interface for no compression by itself; the
-# header says so for both clients all the same.
+# Headwater's client already requests no compression from a server on the loopback interface; the
+# header says so for both clients anyway.
 _HEADERS = {"Accept-Encoding": "identity"}
 
 

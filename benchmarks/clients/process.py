@@ -1,4 +1,4 @@
-"""Running one client as a process of its own."""
+"""Running one client in its own process."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ _ERROR_CHARACTERS = 400
 def run_client(
     python: str, job: ClientJob, seconds_max: float, meanwhile: Callable[[], Result] | None = None
 ) -> Result:
-    """Run one job in its own process; ``meanwhile`` begins when the client is ready."""
+    """Run one job in its own process; ``meanwhile`` starts when the client is ready."""
     with subprocess.Popen(
         [python, "-m", "benchmarks.clients"],
         stdin=subprocess.PIPE,

@@ -1,9 +1,9 @@
-"""The client `durable-streams` from PyPI, doing what a job says.
+"""The client `durable-streams` from PyPI, running a job.
 
-It batches appends that are made at the same time: while one request is under way, all further
-calls of `append` gather for the next one. Each call returns when its message is stored. So its
-best way to append is from many threads or tasks at once. The numbers of both are those that were
-fastest when 1, 8, 32, 64, 128 and 256 threads and 100, 1,000, 5,000 and 10,000 tasks were tried.
+It batches concurrent appends: while one request is in flight, all further calls of `append` gather
+for the next one. Each call returns when its message is stored. So its best way to append is from
+many threads or tasks at once. The numbers of both are the fastest of 1, 8, 32, 64, 128 and 256
+threads and of 100, 1,000, 5,000 and 10,000 tasks.
 """
 
 import asyncio

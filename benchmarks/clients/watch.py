@@ -23,7 +23,7 @@ class Watch:
         self._marks: list[int] = []
 
     def ready(self) -> None:
-        """The client is connected and warm; everything from now on counts."""
+        """The client is connected and warm; measuring starts now."""
         self._marks = sorted({1, self._job.early_messages, self._job.messages} - {0})
         sys.stdout.write("ready\n")
         sys.stdout.flush()
@@ -32,7 +32,7 @@ class Watch:
         self._begun = time.monotonic()
 
     def count(self, messages: Iterable[object]) -> None:
-        """Take as many messages as the job says."""
+        """Consume as many messages as the job says."""
         taken, mark = 0, self._marks.pop(0)
         for _ in messages:
             taken += 1
@@ -58,7 +58,7 @@ class Watch:
         seconds = time.monotonic() - self._begun
         cpu = time.process_time() - self._cpu
         messages = self._job.messages
-        # The kernel counts roughly, so that its peak may be a little lower later on.
+        # The kernel's count is approximate, so its peak may be a little lower later on.
         peak = max(_peak_mib(), self._peak_early)
         result = self._window.stop() | {
             "messages_per_second": messages / seconds,
@@ -72,14 +72,14 @@ class Watch:
 
     def _reached(self, taken: int) -> None:
         if taken == 1 and self._job.kind == "follow":
-            # Until now the client has waited for the producer to begin.
+            # Until now the client has waited for the producer to start.
             self._begun = time.monotonic()
         if taken == self._job.early_messages:
             self._peak_early = _peak_mib()
 
 
 def _peak_mib() -> float:
-    """The most memory that was ever resident. `getrusage` would count the parent's as well."""
+    """The peak resident memory. `getrusage` would include the parent's."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024 / _MIB

@@ -48,7 +48,7 @@ async def _run(description: dict[str, Any]) -> Result:
 
 
 def main() -> None:
-    # A run is short and bounded, and a collection in its middle would show up as server latency.
+    # A run is short and bounded, and a collection during it would show up as server latency.
     gc.disable()
     result = uvloop.run(_run(json.load(sys.stdin)))
     json.dump(result, sys.stdout)

@@ -1,4 +1,4 @@
-"""Appends as fast as the server answers: the closed loop behind ``wrk``'s own generator."""
+"""Appends as fast as the server answers: a closed loop, like that of ``wrk``."""
 
 import asyncio
 import itertools
@@ -30,7 +30,7 @@ class _Appender(Sender, asyncio.Protocol):
         self._transport.write(next(self._requests))
 
     def data_received(self, data: bytes) -> None:
-        # Nearly every answer is one whole 204: recognise that without taking it apart.
+        # Nearly every answer is one complete 204: recognise that without parsing it.
         if data.startswith(b"HTTP/1.1 204") and data.endswith(b"\r\n\r\n"):
             self.answered()
         elif self._parser.feed(data):
@@ -71,7 +71,7 @@ async def _connect(job: Append, tally: Tally) -> list[_Appender]:
     loop = asyncio.get_running_loop()
     appenders = []
     for number in range(job.connections):
-        # Connections start at different streams, so that they do not walk in step.
+        # Connections start at different streams, so that they do not move in step.
         first = number * job.streams // job.connections
         turn = itertools.cycle(requests[first:] + requests[:first])
         _, appender = await loop.create_connection(

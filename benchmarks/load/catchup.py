@@ -1,4 +1,4 @@
-"""Reading a stream from its start, over and over the next offset."""
+"""Reading a stream from its start, from one next offset to the next."""
 
 import asyncio
 from typing import cast

@@ -1,4 +1,4 @@
-"""How many changes a second a live stream looks at."""
+"""How many changes per second a live stream evaluates."""
 
 import asyncio
 import itertools
@@ -17,7 +17,7 @@ _KEYS_PER_WAITER = 3
 _BATCHES = 400
 _BACK_OFF_SECONDS = 0.01
 _SETTLE_MS = 4_000
-# Whatever the server may spend on precision: each change is to be looked at closely.
+# No limit on what the server may spend on precision: each change is to be evaluated closely.
 _UNLIMITED: dict[str, object] = {
     "fineTouchBudgetPerBatch": 1_000_000,
     "fineTokensPerSecond": 100_000_000,
@@ -27,7 +27,7 @@ _UNLIMITED: dict[str, object] = {
 
 
 class _Wakes:
-    """Who was woken, and who had no reason to be."""
+    """Who was woken, and who without a reason."""
 
     def __init__(self) -> None:
         self.concerned: set[int] = set()
@@ -100,7 +100,7 @@ async def change_flood(job: ChangeFlood) -> Result:
 async def _wait_all(
     job: ChangeFlood, path: str, tables: Tables, cursor: str, wakes: _Wakes, trouble: Trouble
 ) -> dict[Lookup, list[int]]:
-    """Everyone waits; who waits for what."""
+    """Start all waiters; returns who waits for what."""
     awaited: dict[Lookup, list[int]] = {}
     for number in range(job.waiters):
         lookups = [tables.lookup() for _ in range(_KEYS_PER_WAITER)]
@@ -116,7 +116,7 @@ async def _wait_all(
 def _batches(
     job: ChangeFlood, path: str, tables: Tables, awaited: dict[Lookup, list[int]], wakes: _Wakes
 ) -> list[bytes]:
-    """Appends that are used over and over again."""
+    """Appends that are sent over and over again."""
     numbers = itertools.count()
     batches: list[bytes] = []
     for _ in range(_BATCHES):

@@ -10,11 +10,11 @@ _OWNED = template_id(TABLE, [OWNER])
 _INSERT, _DELETE, _MOVE = range(3)
 
 Lookup = tuple[int, int, int]
-"""A table, a field and a value, all by their numbers."""
+"""A table, a field and a value, all by number."""
 
 
 def owner_key(owner: int) -> int:
-    """What a query for the rows of one owner waits on."""
+    """The key that a query for the rows of one owner waits on."""
     return watch_key(_OWNED, [b"%d" % owner])
 
 
@@ -23,7 +23,7 @@ def owner_template() -> int:
 
 
 def edited(owner: int, version: int) -> bytes:
-    """A row of an owner was edited; it stays where it is."""
+    """A row of an owner was edited; it keeps its owner."""
     row = b'{"id":"%d","owner":"%d","note":"version %d of what is written there"}'
     after, before = row % (owner, owner, version), row % (owner, owner, version - 1)
     return _record(TABLE, owner, b"update", after, before)
@@ -32,8 +32,8 @@ def edited(owner: int, version: int) -> bytes:
 class Tables:
     """Tables whose rows are looked up by any of their fields, and changes to such rows.
 
-    Of ten changes one is an insert, one a delete, one moves a row to another value of a field, and
-    seven leave a row where it is. All carry the row as it was.
+    Out of ten changes, one is an insert, one a delete, one moves a row to another value of a field,
+    and seven leave these fields as they are. All carry the row as it was.
     """
 
     def __init__(self, tables: int, fields: int, values: int, seed: int) -> None:

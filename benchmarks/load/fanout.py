@@ -28,8 +28,8 @@ _SILENCE_SECONDS_MAX = 2.0
 class _Writer:
     """Appends on one connection, and on a new one after a pause.
 
-    A server may close a connection that was silent for some seconds, and a round with many
-    readers can take that long.
+    A server may close a connection that was silent for some seconds, and a round with many readers
+    can take that long.
     """
 
     def __init__(self, job: Fanout) -> None:
@@ -50,7 +50,7 @@ class _Writer:
 
 
 class _Round:
-    """One append, followed until each reader has it."""
+    """One append, followed until every reader has it."""
 
     def __init__(self, readers: int) -> None:
         self._readers = readers
@@ -100,7 +100,7 @@ async def fan_out(job: Fanout) -> Result:
 
 
 async def _measure(writer: _Writer, round_: _Round, job: Fanout) -> Result:
-    # The first delivery pays for buffers that later ones use again.
+    # The first delivery pays for buffers that later ones reuse.
     await round_.run(writer)
     round_.latencies_ns = array("q")
     rounds = 0

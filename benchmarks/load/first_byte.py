@@ -1,4 +1,4 @@
-"""How long it takes until the first byte arrives, from somewhere in a stream."""
+"""Time to first byte, from random places in a stream."""
 
 import random
 import socket
@@ -40,7 +40,7 @@ class _Reader:
 
 
 class _Stream:
-    """A stream of equal appends, so that every place where one begins is known."""
+    """A stream of equal appends, so that the start of every append is known."""
 
     def __init__(self, reader: _Reader, name: str, appends: int) -> None:
         self._path = stream_path(name)
@@ -54,7 +54,7 @@ class _Stream:
         self._numbers = random.Random(appends).sample(range(1, appends), appends - 1)
 
     def somewhere(self) -> int:
-        """From the beginning of an append, never the same one twice."""
+        """The start of a random append, never the same one twice."""
         position = self._numbers.pop() * self._append_bytes
         return self._ask(f"{self._run}_{position:016d}")
 
@@ -71,7 +71,7 @@ class _Stream:
 
 
 async def first_byte(job: FirstByte) -> Result:
-    """Both streams in turn: what disturbs the machine disturbs both."""
+    """Both streams in turn, so that a disturbance of the machine affects both."""
     reader = _Reader(job.port)
     long = _Stream(reader, job.long_path, job.long_appends)
     short = _Stream(reader, job.short_path, job.short_appends)

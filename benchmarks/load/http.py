@@ -11,7 +11,7 @@ _NO_BODY = frozenset({204, 304})
 
 
 def request(method: str, path: str, body: bytes = b"", content_type: str = JSON) -> bytes:
-    """A complete request, to be built once and sent many times."""
+    """A complete request, built once and sent many times."""
     head = f"{method} {path} HTTP/1.1\r\nHost: {HOST}\r\n"
     if method in {"POST", "PUT"}:
         head += f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
@@ -29,7 +29,7 @@ def json_message(size: int) -> bytes:
 
 
 def json_record(size: int) -> bytes:
-    """A JSON object of exactly ``size`` bytes with fields of several types, as records have."""
+    """A JSON object of exactly ``size`` bytes with fields of several types, like a record."""
     frame = (
         b'{"id":123456,"kind":"order.updated","at":1763200000.125,"user":"u-48213",'
         b'"tags":["new","gift"],"total":129.95,"paid":true,"note":"%s"}'
@@ -38,7 +38,7 @@ def json_record(size: int) -> bytes:
 
 
 class ResponseParser:
-    """Follows one response at a time and counts its body instead of keeping it."""
+    """Parses one response at a time and counts its body instead of keeping it."""
 
     __slots__ = (
         "_chunk_left",
@@ -64,7 +64,7 @@ class ResponseParser:
         self._line = b""
 
     def feed(self, data: bytes) -> bool:
-        """Take what arrived; true when the response is complete."""
+        """Parse what arrived; true when the response is complete."""
         if not self.head:
             if not self._feed_head(data):
                 return False
@@ -76,7 +76,7 @@ class ResponseParser:
         return self._left <= 0
 
     def skip(self, size: int) -> bool:
-        """Count ``size`` bytes without looking at them, if they lie inside the body."""
+        """Count ``size`` bytes without looking at them, if they are inside the body."""
         if not self.head:
             return False
         if self._chunked and size <= self._chunk_left:
@@ -90,13 +90,13 @@ class ResponseParser:
 
     @property
     def skippable(self) -> int:
-        """How many of the bytes that follow lie inside the body for certain, and can be skipped."""
+        """How many of the next bytes are certainly inside the body, and can be skipped."""
         if not self.head:
             return 0
         return self._chunk_left if self._chunked else self._left - 1
 
     def next_response(self) -> None:
-        """Forget the finished response, ready for the next one."""
+        """Reset for the next response."""
         self.head = b""
         self.body_bytes = 0
 
@@ -159,7 +159,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def send(self, data: bytes, on_answer: Callable[[int], None]) -> None:
-        """Send a request; ``on_answer`` gets its status, or 0 when the connection was lost."""
+        """Send a request; ``on_answer`` gets its status, or 0 if the connection was lost."""
         self._on_answer = on_answer
         if self._transport is None or self._transport.is_closing():
             asyncio.get_running_loop().call_soon(self._finish, 0)

@@ -1,4 +1,4 @@
-"""What the load generator can be asked to do. A job travels to its process as JSON."""
+"""The jobs for the load generator. A job is sent to its process as JSON."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Job:
-    """Where the server listens, and which process is charged for the work."""
+    """Where the server listens, and which process's resources are measured."""
 
     port: int
     server_pid: int
@@ -26,14 +26,14 @@ class CreateStreams(Job):
 
 @dataclass(frozen=True)
 class FillStream(Job):
-    """Create a stream and append messages in large batches, as fast as the server takes them."""
+    """Create a stream and append messages in large batches, as fast as the server accepts them."""
 
     path: str
     messages: int
     message_bytes: int
     batch_messages: int
     record: bool = False
-    """Whether a message is a record with several fields, or else one text."""
+    """Whether a message is a record with several fields, or just one text."""
     connections: int = 2
 
 
@@ -50,7 +50,7 @@ class Append(Job):
     messages: int = 1
     """In each request."""
     more_ports: tuple[int, ...] = ()
-    """Where else to connect to, in turn."""
+    """Further ports to connect to, in turn."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class LiveTraffic(Job):
     """Writers at a fixed pace and SSE readers on the same streams.
 
     With ``writers_read`` the first readers of a document are its writers, as in an editor; a
-    writer's own messages coming back to it are not counted.
+    writer's own messages are not counted when they come back to it.
     """
 
     prefix: str
@@ -72,7 +72,7 @@ class LiveTraffic(Job):
     seconds: float
     drain_seconds: float
     yjs: bool = False
-    """Whether they are documents with updates, or else streams with JSON messages."""
+    """Whether they are documents with updates, or streams with JSON messages."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Fanout(Job):
     settle_seconds: float
     seconds: float
     more_ports: tuple[int, ...] = ()
-    """Where else to read, in turn."""
+    """Further ports to read from, in turn."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,9 @@ class Replay(Job):
     path: str
     readers: int
     seconds: float
-    """At least; until everyone has read all of it once."""
+    """At least; continues until every reader has read all of it once."""
     range_bytes: int = 0
-    """For a static file: the size of the pieces that are asked for."""
+    """For a static file: the size of the requested ranges."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class FillBroker(Job):
 
 @dataclass(frozen=True)
 class Work(Job):
-    """Members of groups fetch and acknowledge what is there, as fast as they get it.
+    """Members of groups fetch and acknowledge existing messages, as fast as they get them.
 
     With several groups each member goes from one to the next. With ``target`` a member appends a
     message there for each one it fetched, and acknowledges in the same transaction. ``combined``
@@ -146,7 +146,7 @@ class Work(Job):
     consumers: int
     fetch: int
     messages_max: int
-    """End here even if time is left: the stream must not run dry."""
+    """Stop here even if time is left: the stream must not run dry."""
     message_bytes: int
     warmup_seconds: float
     seconds: float
@@ -163,7 +163,7 @@ class PacedWork(Job):
     writers: int
     consumers: int
     rate: float
-    """Messages a second, of all writers together."""
+    """Messages per second, of all writers together."""
     message_bytes: int
     warmup_seconds: float
     seconds: float
@@ -172,12 +172,12 @@ class PacedWork(Job):
 
 @dataclass(frozen=True)
 class PacedChanges(Job):
-    """Live streams, each with a query that waits and a writer whose changes concern it."""
+    """Live streams, each with a waiting query and a writer whose changes concern it."""
 
     prefix: str
     streams: int
     rate: float
-    """Changes a second, of each stream."""
+    """Changes per second, of each stream."""
     warmup_seconds: float
     seconds: float
     drain_seconds: float
@@ -185,12 +185,12 @@ class PacedChanges(Job):
 
 @dataclass(frozen=True)
 class ChangeFlood(Job):
-    """Changes to one live stream as fast as it takes them, until all of them are looked at."""
+    """Changes to one live stream as fast as it accepts them, until all of them are evaluated."""
 
     path: str
     tables: int
     templates: int
-    """Of one field each, for every table."""
+    """With one field each, for every table."""
     waiters: int
     connections: int
     batch_changes: int
@@ -200,7 +200,7 @@ class ChangeFlood(Job):
 
 @dataclass(frozen=True)
 class ManyWaiters(Job):
-    """Many queries that wait on one stream, while changes concern a few of them at a time."""
+    """Many queries waiting on one stream, while each change concerns a few of them."""
 
     path: str
     waiters: int

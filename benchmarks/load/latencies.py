@@ -1,4 +1,4 @@
-"""What half of all requests took, and all but one in a hundred."""
+"""The median and the 99th percentile of request times."""
 
 from collections.abc import Iterable
 

@@ -22,7 +22,7 @@ _NOBODY = b"------"
 
 
 class _Tally(Tally):
-    """Counts deliveries to each reader, but for those of a writer's own messages."""
+    """Counts deliveries to each reader, except those of a writer's own messages."""
 
     def __init__(self, mark: Mark) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class _Writer(PacedWriter):
         self._count_answer(status)
         if status:
             self.answered()
-        else:  # the connection is gone; what waits goes over a new one
+        else:  # the connection is gone; what waits is sent over a new one
             self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
 
     async def _reconnect(self) -> None:

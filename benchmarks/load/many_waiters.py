@@ -1,4 +1,4 @@
-"""Very many queries that wait, and what it takes to wake a few of them."""
+"""Very many waiting queries, and what it takes to wake a few of them."""
 
 import random
 import time
@@ -18,12 +18,12 @@ _POLL_SECONDS = 0.001
 
 
 class _Rounds:
-    """One append after the other, and who has been told of it."""
+    """One append after the other, and who has been notified of it."""
 
     def __init__(self) -> None:
         self.sent_ns = 0
         self.asleep: set[int] = set()
-        """Those whom the last append concerns and who have not been told yet."""
+        """The queries that the last append concerns and that have not been notified yet."""
         self.missing = 0
         self.false_wakes = 0
         self.latencies_ns = array("q")
@@ -71,7 +71,7 @@ def _owners(waiter: int) -> range:
 async def _wake_some(
     job: ManyWaiters, asker: Asker, path: str, rounds: _Rounds, trouble: Trouble
 ) -> None:
-    """An append at a time; the next one when it is due and everyone was told of the last."""
+    """One append at a time; the next when it is due and everyone was notified of the last."""
     pick = random.Random(_SEED)
     version = 0
     due = time.monotonic()

@@ -1,4 +1,4 @@
-"""A measuring window. Clients of others use it too, where there is no Headwater to import."""
+"""A measuring window. Other clients use it too, where Headwater cannot be imported."""
 
 import time
 

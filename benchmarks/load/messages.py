@@ -1,8 +1,9 @@
 """What paced writers write: JSON messages, or updates of a Yjs document; each carries a mark.
 
-An update is a real one: it inserts text at the beginning of a document, and a document with
-thousands of them can be loaded and compacted. Servers send binary streams as base64. The mark and
-every update have lengths that three divides, and so a mark looks the same in base64 wherever it is.
+The updates are real: each inserts text at the beginning of a document, and a document with
+thousands of them can be loaded and compacted. Servers send binary streams as base64. The lengths of
+the mark and of every update are multiples of three, so a mark looks the same in base64 wherever it
+is.
 """
 
 from base64 import b64encode
@@ -17,7 +18,7 @@ BASE64_MARK = Mark(b64encode(MARK_START), len(b64encode(bytes(BY_UNTIL))), a2b_b
 
 _TEXT_FROM = 16
 _MARK_FROM = 18
-_INSERTS_TEXT = b"\x04\x01\x01t"  # the kind of content, and the name of the text that has it
+_INSERTS_TEXT = b"\x04\x01\x01t"  # the kind of content, and the name of the text that contains it
 _DELETES_NOTHING = b"\x00"
 
 
@@ -57,5 +58,5 @@ class Updates:
 
 
 def _number(value: int) -> bytes:
-    """A number of variable length in four bytes, whatever it needs."""
+    """A variable-length number, always in four bytes."""
     return bytes([value & 127 | 128, value >> 7 & 127 | 128, value >> 14 & 127 | 128, value >> 21])

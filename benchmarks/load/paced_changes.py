@@ -1,4 +1,4 @@
-"""From the moment a change is sent until the query that it concerns is told."""
+"""From sending a change until the query that it concerns is notified."""
 
 import time
 
@@ -15,8 +15,8 @@ _OWNER = 48_213
 class _Query(Paced):
     """One live stream: a writer at a fixed pace, and the query that waits for its changes.
 
-    Only one change is under way at a time, so that each wake belongs to one change. Where it is not
-    through when the next is due, that one is sent as soon as it is.
+    Only one change is in flight at a time, so that each wake belongs to one change. If a change is
+    not through when the next is due, the next is sent as soon as it is.
     """
 
     def __init__(self, writer: Asker, path: str, tally: Tally, trouble: Trouble) -> None:

@@ -1,4 +1,4 @@
-"""From the moment a writer wants to append a message until a member of a group has it."""
+"""From when a writer wants to append a message until a member of a group has it."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Writers that keep a pace whatever the server does, and what is counted of them."""
+"""Writers that keep a pace whatever the server does, and their figures."""
 
 import asyncio
 import random
@@ -17,7 +17,7 @@ _PHASE_SEED = 20_241_009  # every run spreads its writers over time in the same 
 
 
 class Tally:
-    """Counts what was written and what arrived; only messages written in the window count."""
+    """Counts written and delivered messages; only those written within the window count."""
 
     def __init__(self) -> None:
         self.from_ns = self.until_ns = 0
@@ -55,8 +55,8 @@ class Tally:
 
     def figures(self, expected: int, drain_seconds: float) -> Result:
         delivered = len(self.latencies_ns)
-        # What never came has waited at least the whole drain. Leaving it out would make a server
-        # that drowns look fast, so it counts with that time, which is still too kind.
+        # What never arrived has waited at least the whole drain. Leaving it out would make an
+        # overloaded server look fast, so it counts with that time, which is still too kind.
         missing = max(0, expected - delivered)
         latencies = [*self.latencies_ns, *([int(drain_seconds * 1e9)] * missing)]
         return latency_figures(latencies) | {
@@ -67,7 +67,7 @@ class Tally:
 
 
 class Paced(ABC):
-    """Has something to do at a fixed pace, until it is stopped."""
+    """Does something at a fixed pace, until it is stopped."""
 
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
@@ -75,7 +75,7 @@ class Paced(ABC):
 
     @abstractmethod
     def due(self) -> None:
-        """What there is to do, now."""
+        """Do it now."""
 
     def start(self, per_second: float, delay: float) -> None:
         self._pace = Pace(per_second, delay)
@@ -96,8 +96,8 @@ class Paced(ABC):
 class PacedWriter(Paced):
     """Writes one message at a time.
 
-    A message counts from the moment its timer fires. When the one before is not answered yet it
-    waits in line, as keystrokes do: a slow answer delays what follows instead of thinning it out.
+    A message counts from the moment its timer fires. If the previous one is not answered yet, it
+    queues, as keystrokes do: a slow answer delays what follows instead of thinning it out.
     """
 
     def __init__(self, tally: Tally) -> None:
@@ -107,7 +107,7 @@ class PacedWriter(Paced):
 
     @abstractmethod
     def send(self, at_ns: int) -> None:
-        """Write a message with that time, and call ``answered`` when it is."""
+        """Write a message with that time, and call ``answered`` when it has been answered."""
 
     def due(self) -> None:
         now_ns = time.monotonic_ns()
@@ -125,7 +125,7 @@ class PacedWriter(Paced):
 
 
 def start_spread(paced: Sequence[Paced], per_second: float) -> None:
-    """Start all of them, each at its own moment of the first interval."""
+    """Start all of them, spread over the first interval."""
     phase = random.Random(_PHASE_SEED)
     for one in paced:
         one.start(per_second, phase.random() / per_second)

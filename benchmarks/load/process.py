@@ -1,4 +1,4 @@
-"""Running the load generator, ours or ``wrk``, as a process of its own."""
+"""Running the load generator, ours or ``wrk``, in its own process."""
 
 import json
 import resource
@@ -28,7 +28,7 @@ def run_job(job: Job, seconds_max: float) -> Result:
 
 
 def run_spark(python: str, job: SparkJob, seconds_max: float) -> Figures:
-    """Run a Spark session in its own process and return what it measured of each reader."""
+    """Run a Spark session in its own process and return its measurements of each reader."""
     output = _run([python, "-m", "benchmarks.spark"], seconds_max, job.to_json())
     figures: Figures = json.loads(output.splitlines()[-1])
     return figures
@@ -39,7 +39,7 @@ def wrk_installed() -> bool:
 
 
 def run_wrk(job: Append) -> Result:
-    """The append job with ``wrk``: warm up, then measure. Its streams must exist."""
+    """Run the append job with ``wrk``: warm up, then measure. Its streams must exist."""
     if job.warmup_seconds > 0:
         _wrk(job, job.warmup_seconds)
     server_cpu = procfs.cpu_seconds(job.server_pid)
@@ -66,7 +66,7 @@ def run_wrk(job: Append) -> Result:
 
 
 def _wrk(job: Append, seconds: float) -> Result:
-    # wrk takes whole seconds only.
+    # wrk accepts whole seconds only.
     whole_seconds = max(1, round(seconds))
     options = ["-t1", f"-c{job.connections}", f"-d{whole_seconds}s", "--timeout", "30s"]
     arguments = [job.prefix, str(job.streams), str(job.message_bytes), str(job.messages)]
@@ -78,7 +78,7 @@ def _wrk(job: Append, seconds: float) -> Result:
 
 
 def _cpu_of_ended_children() -> float:
-    # The servers are children too, but they are still running and so not part of this sum.
+    # The servers are children too, but still running, and so not part of this sum.
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

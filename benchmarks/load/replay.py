@@ -1,8 +1,8 @@
-"""Many readers who read the same history over and over, and throw away what they get.
+"""Many readers that read the same history over and over, and discard it.
 
-A reader that copies what it receives costs more than a server that sends from a file. These ask
-the kernel to drop the inside of a body (``MSG_TRUNC``), so that the servers are compared and not
-the copying. Heads and the ends of bodies are read as usual.
+A reader that copies what it receives costs more than a server that sends from a file. These ask the
+kernel to drop the inside of a body (``MSG_TRUNC``), so that the servers are compared and not the
+copying. Heads and the ends of bodies are read as usual.
 """
 
 import select
@@ -18,15 +18,15 @@ from benchmarks.load.measure import Result, Window
 _HEAD_BYTES = 4096
 _MEMORY_EVERY_SECONDS = 0.1
 _MIB = 1024 * 1024
-# The kernel writes nothing here, it only asks how much there is.
+# The kernel writes nothing here, it only checks the size.
 _UNTOUCHED = bytearray(4 * _MIB)
 
 Ask = Callable[[ResponseParser | None], bytes | None]
-"""The first request, or the one that follows a response; None when that was the last one."""
+"""The first request, or the one after a response; None after the last one."""
 
 
 def ask_stream(name: str) -> Ask:
-    """A stream from its start, by following the offsets."""
+    """A stream from its start, following the offsets."""
     path = stream_path(name)
 
     def ask(answered: ResponseParser | None) -> bytes | None:
@@ -76,7 +76,7 @@ class _Reader:
         self.at_end = False
         self._began_at = (0, 0)
         self.last_pass = (0, 0)
-        """Bytes and responses of the last whole pass."""
+        """Bytes and responses of the last complete pass."""
 
     def begin(self) -> None:
         self.at_end = False
@@ -85,11 +85,11 @@ class _Reader:
 
     def _send(self, data: bytes | None) -> None:
         assert data is not None
-        # One small request at a time always fits into what the kernel keeps for a connection.
+        # A single small request always fits into the kernel's send buffer.
         self.socket.send(data)
 
     def readable(self) -> None:
-        """Take what is there; when that ends a response, ask for what comes next."""
+        """Receive what is there; if that ends a response, request what comes next."""
         while True:
             wanted = self._parser.skippable
             try:
@@ -129,7 +129,7 @@ class _Reader:
 
 
 async def replay(job: Replay) -> Result:
-    """Read until the time is over and everyone has read everything at least once."""
+    """Read until the time is over and every reader has read everything at least once."""
     if job.range_bytes:
         ask = ask_ranges(job.path, job.range_bytes)
     else:
@@ -156,7 +156,7 @@ async def replay(job: Replay) -> Result:
 
 
 def _read_all(readers: list[_Reader], job: Replay) -> int:
-    """Returns the most memory that the server had meanwhile."""
+    """Returns the peak memory of the server meanwhile."""
     now = time.monotonic()
     over, look_again, memory = now + job.seconds, now, 0
     reading = {reader.socket.fileno(): reader for reader in readers}
@@ -180,7 +180,7 @@ def _read_all(readers: list[_Reader], job: Replay) -> int:
 
 
 def _let_go(reading: dict[int, _Reader]) -> None:
-    """Whoever has read everything once may stop, wherever it is by now."""
+    """Readers that have read everything once may stop, wherever they are by now."""
     for number, reader in list(reading.items()):
         if reader.passes:
             del reading[number]

@@ -1,10 +1,10 @@
-"""SSE readers that look for nothing but marks.
+"""SSE readers that only look for marks.
 
-Every message of the live scenarios carries a mark: when it was written, on the monotonic clock
-that all processes of a machine share, and by whom. A reader scans what arrives for marks and takes
-the time; it builds no events. Such a message is small and servers hand it to the socket in one
-piece, so the framing of a chunked response does not cut a mark in two; a server that did so would
-show up as missing deliveries.
+Every message of the live scenarios carries a mark: when it was written, on the monotonic clock that
+all processes of a machine share, and by whom. A reader scans what arrives for marks and takes the
+time; it builds no events. Such a message is small and servers write it to the socket in one piece,
+so the framing of a chunked response does not split a mark; a server that did so would show up as
+missing deliveries.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from typing import NamedTuple, cast
 from benchmarks.load.http import HOST, request
 
 Deliver = Callable[[bytes, int, int, bytes], None]
-"""Called with what arrived, where its first mark is, the time in ns, and who the reader is.
+"""Called with what arrived, where its first mark is, the time in ns, and the reader's id.
 
-The callee walks over the marks itself, with ``MARK_START`` and the places below: building a list of
+The callee finds the marks itself, with ``MARK_START`` and the places below: building a list of
 marks for every delivery would cost more than all the rest.
 """
 
@@ -29,7 +29,7 @@ MARK_BYTES = 40
 
 
 class Mark(NamedTuple):
-    """What marks look like on the wire, and how to get at their text."""
+    """What marks look like on the wire, and where their text is."""
 
     start: bytes
     size: int
@@ -53,7 +53,7 @@ def marked_message(author: bytes, size: int) -> tuple[bytes, bytes]:
 
 
 class SseReader(asyncio.Protocol):
-    """One live reader. It resumes at its last offset when the server ends the connection."""
+    """One live reader. It resumes at its last offset if the server ends the connection."""
 
     __slots__ = (
         "_carry",
@@ -98,7 +98,7 @@ class SseReader(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        # Offsets sort as text, so the greatest is the latest, whichever piece it came with.
+        # Offsets sort as text, so the greatest is the latest, whichever piece it came in.
         known = _NEXT_OFFSET.findall(self._last_control + self._last_marked)
         offset = max(known).decode() if known else "now"
         self._transport.write(request("GET", f"{self._path}?offset={offset}&live=sse"))
@@ -150,7 +150,7 @@ async def connect_all(readers: Sequence[SseReader]) -> None:
 
 
 def _unfinished_mark(data: bytes, mark: Mark) -> bytes:
-    """The end of ``data`` that may be the beginning of a mark, without any complete mark."""
+    """The end of ``data`` that may be the start of a mark, without any complete mark."""
     last = data.rfind(mark.start)
     if last >= 0 and last + mark.size > len(data):
         return data[last:]

@@ -1,4 +1,4 @@
-"""Live queries as a client asks for them: a profile, templates, and waits from cursor to cursor."""
+"""Live queries as clients use them: a profile, templates, and waits from cursor to cursor."""
 
 import asyncio
 import json
@@ -16,18 +16,18 @@ _BACK_OFF_SECONDS = 0.01
 _POLL_SECONDS = 0.05
 T = TypeVar("T")
 BUSY = frozenset({408, 429, 503})
-"""Statuses by which a server asks to try again."""
+"""Statuses with which a server asks for a retry."""
 
 
 class Trouble:
-    """Where everyone who takes part in a job says what went wrong; it ends the job."""
+    """Collects errors from everyone in a job; the first ends the job."""
 
     def __init__(self) -> None:
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.retries = 0
 
     def count(self) -> None:
-        """Something has to be asked for again."""
+        """Count a retry."""
         self.retries += 1
 
     def report(self, reason: str) -> None:
@@ -49,7 +49,7 @@ class Trouble:
 
 
 class Asker(Connection):
-    """A connection that keeps what was answered last, head and all."""
+    """A connection that keeps the last response, including its head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Asker(Connection):
         super()._finish(status)
 
     async def tell(self, method: str, path: str, value: object = None) -> dict[str, Any]:
-        """Ask for something that must work, and take its answer apart; empty to ask again."""
+        """Send a request that must succeed, and parse its answer; empty means retry."""
         body = b"" if value is None else json.dumps(value).encode()
         status = await self.ask(request(method, path, body))
         if status in BUSY:
@@ -87,7 +87,7 @@ async def create_live(
     templates: Sequence[tuple[str, str]],
     settings: Mapping[str, object] | None = None,
 ) -> str:
-    """A stream that queries can wait on, with templates of one field; its cursor."""
+    """Create a stream that queries can wait on, with single-field templates; returns its cursor."""
     await create_stream(asker, path)
     profile = {"kind": "state-protocol", "touch": {"enabled": True, **(settings or {})}}
     envelope = {"apiVersion": "durable.streams/profile/v1", "profile": profile}
@@ -103,7 +103,7 @@ async def create_live(
 
 
 async def await_waiters(asker: Asker, path: str, count: int) -> None:
-    """Until the server says that so many wait."""
+    """Wait until the server reports that many waiters."""
     waiting = 0
     while waiting < count:
         await asyncio.sleep(_POLL_SECONDS)
@@ -111,7 +111,7 @@ async def await_waiters(asker: Asker, path: str, count: int) -> None:
 
 
 class Waiter:
-    """Waits on its keys and, whatever comes, waits again from the cursor that it was given."""
+    """Waits on its keys and, whatever comes, waits again from the cursor it got."""
 
     __slots__ = ("_asker", "_cursor", "_head", "_number", "_path", "_tail", "_touched", "_trouble")
 

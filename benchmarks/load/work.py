@@ -14,7 +14,7 @@ _FILL_CONNECTIONS = 4
 
 
 class _Tally:
-    """What was acknowledged so far, and whether it is time to stop."""
+    """How much was acknowledged so far, and whether it is time to stop."""
 
     def __init__(self, most: int) -> None:
         self.acknowledged = 0
@@ -52,7 +52,7 @@ class _Member:
 
     def _fetched(self, receipts: list[bytes], _: bytes) -> None:
         if self._job.combined:
-            # What was sent with the fetch is acknowledged by its answer.
+            # Acknowledgements sent with the fetch are confirmed by its answer.
             self._tally.add(len(self._receipts))
         self._receipts = receipts
         if not receipts:
@@ -159,7 +159,7 @@ async def _create_groups(broker: Broker, job: Work, tally: _Tally) -> Result:
 
 
 async def _called(tally: _Tally, ask: Callable[[Callable[[], None]], None]) -> None:
-    """Ask for something and wait until it is done; a failure ends the wait."""
+    """Request something and wait until it is done; a failure ends the wait."""
     answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     ask(lambda: None if answer.done() else answer.set_result(None))
     await asyncio.wait([answer, tally.finished], return_when=asyncio.FIRST_COMPLETED)

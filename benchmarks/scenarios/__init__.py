@@ -1,4 +1,4 @@
-"""The scenarios, by the name that ``--only`` takes, in the order in which they run."""
+"""The scenarios, by their names for ``--only``, in the order in which they run."""
 
 from benchmarks.scenarios import (
     append,
@@ -35,4 +35,4 @@ SCENARIOS: dict[str, Scenario] = {
     "endurance": endurance.steps,
 }
 ASKED_FOR = ("endurance",)
-"""Not part of a run unless they are asked for by name, because they take so long."""
+"""Only run if named explicitly, because they take so long."""

@@ -1,4 +1,4 @@
-"""Appends per second: of many writers over many streams, of one writer, and of large bodies."""
+"""Appends per second: many writers over many streams, one writer, and large bodies."""
 
 from collections.abc import Generator
 
@@ -56,7 +56,7 @@ def take(
     job = Append(
         port=server.port,
         server_pid=server.pid,
-        # Each combination writes to streams of its own, so none starts on the other's history.
+        # Each combination writes to its own streams, so none starts on another's history.
         prefix=f"append-{streams}-{connections}-{messages}-",
         streams=streams,
         connections=connections,

@@ -1,4 +1,4 @@
-"""What every scenario is made of."""
+"""The building blocks of scenarios."""
 
 import shutil
 from collections.abc import Callable, Generator, Iterator
@@ -19,12 +19,12 @@ class Step:
     variant: str
     take: Callable[[], Result]
     subject: str | None = None
-    """Who is measured, when that is not the server that the scenario was given."""
+    """Who is measured, if it is not the server that the scenario was given."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a scenario may use: the sizes, a place for data, and which generator to append with."""
+    """What a scenario may use: the sizes, a place for data, and the load generator for appends."""
 
     plan: Plan
     work_dir: Path
@@ -32,7 +32,7 @@ class Context:
     python: str
     """The interpreter that runs Headwater's server and client."""
     compare: bool = True
-    """Whether others are measured beside Headwater."""
+    """Whether others are measured too."""
     repetition: int = 0
 
     @contextmanager

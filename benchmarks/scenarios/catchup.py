@@ -56,8 +56,8 @@ def _fill(context: Context, server: Server) -> None:
 def _take(context: Context, server: Server, connections: int) -> Result:
     job = CatchUp(server.port, server.pid, _PATH, connections)
     result = run_job(job, _READ_SECONDS_MAX)
-    # A JSON read is one array per response: each message and one separator or bracket behind it,
-    # and one opening bracket. Anything else means that not all, or not only, messages came.
+    # A JSON read is one array per response: each message and one separator or bracket after it, and
+    # one opening bracket. Anything else means that not all, or not only, messages arrived.
     with_separator = context.plan.message_bytes + 1
     expected = connections * _messages(context) * with_separator + result["responses"]
     if result["bytes"] != expected:

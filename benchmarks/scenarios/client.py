@@ -1,4 +1,4 @@
-"""Headwater's Python client beside the one from PyPI, against the same server."""
+"""Headwater's Python client and the one from PyPI, against the same server."""
 
 import time
 from collections.abc import Generator, Iterator
@@ -29,8 +29,8 @@ _TEXT = "read-text"
 _FLAVOURS: tuple[Flavour, ...] = ("blocking", "async")
 _SUBJECTS: dict[Client, str] = {"headwater": HEADWATER, "peer": PEER_CLIENT}
 
-# Whoever reads slower than the producer writes would be cut off, and has to connect again by
-# itself. One of the two clients does not do that, so here the server is patient with both.
+# A reader slower than the producer would be cut off, and has to reconnect by itself. One of the two
+# clients does not do that, so here the server is patient with both.
 _PATIENCE = str(1024 * MIB)
 _SERVER_OPTIONS = ("--reader-buffer-bytes-max", _PATIENCE, "--buffers-bytes-max", _PATIENCE)
 
@@ -49,7 +49,7 @@ class _Variant:
 
 
 def steps(context: Context, subject: Subject) -> Generator[Step]:
-    """The clients take turns at everything; who begins changes each time."""
+    """The clients take turns at everything; which one starts changes each time."""
     if subject.name != HEADWATER:
         return  # the servers are not compared here
     pythons: dict[Client, str] = {"headwater": context.python}
@@ -100,7 +100,7 @@ def _variants(context: Context) -> Iterator[_Variant]:
 
 
 class _Bench:
-    """A server, the clients, and the streams that have been filled so far."""
+    """A server, the clients, and the streams filled so far."""
 
     def __init__(self, context: Context, server: Server, pythons: dict[Client, str]) -> None:
         self._context = context
@@ -109,7 +109,7 @@ class _Bench:
         self._filled: set[str] = set()
 
     def take(self, client: Client, variant: _Variant) -> Result:
-        # All read the same stream; whoever follows or produces has one of its own.
+        # All read the same stream; following and producing use a separate one each.
         own = variant.kind != "read"
         path = f"{variant.stream}-{client}" if own else variant.stream
         if not own and path not in self._filled:
@@ -137,7 +137,7 @@ class _Bench:
         return result
 
     def fill(self, path: str, messages: int) -> Result:
-        """Append in large batches, as fast as the server takes them."""
+        """Append in large batches, as fast as the server accepts them."""
         plan = self._context.plan
         job = FillStream(
             port=self._server.port,

@@ -1,5 +1,7 @@
-"""Durable appends by SQLite, by PostgreSQL, and by three PostgreSQL with quorum commit; what it
-costs to ask a node that has to ask another; and one stream with readers on three nodes."""
+"""Durable appends with SQLite, with PostgreSQL, and with three PostgreSQL servers and quorum
+commit; the cost of a request to a node that has to forward it; and one stream with readers on three
+nodes.
+"""
 
 import json
 import time
@@ -27,7 +29,7 @@ _FEW: Final = f"{QUORUM}, 8 connections"
 _STREAMS, _CONNECTIONS, _FEW_CONNECTIONS = 16, 64, 8
 _SETUP_SECONDS_MAX = 120.0
 _READY_SECONDS_MAX = 60.0
-# As a database is run: nothing is acknowledged that a loss of power could take.
+# Settings of a production database: power loss takes nothing that was acknowledged.
 _DURABLE = """
 fsync = on
 full_page_writes = on
@@ -102,7 +104,7 @@ def _appends(
 
 
 def _compared(measured: dict[str, Result], variant: str) -> Result:
-    """With what was measured before, in the same repetition."""
+    """With what was measured earlier in the same repetition."""
     base = measured.get(f"{SQLITE}, 1 node")
     result = measured[variant]
     if variant == FORWARDED and _DIRECT in measured:
@@ -137,7 +139,7 @@ def _take_fanout(context: Context, nodes: Server, ports: list[int], readers: int
 
 @contextmanager
 def _postgresql() -> Iterator[str]:
-    """One server; where its database is."""
+    """One server; yields the address of its database."""
     with ExitStack() as stack:
         with _failing():
             from tests.postgres.server import PostgresServer
@@ -150,7 +152,7 @@ def _postgresql() -> Iterator[str]:
 
 @contextmanager
 def _quorum() -> Iterator[tuple[Callable[[str], str], Callable[[str, str, str], object]]]:
-    """Three servers; makes databases, and binds prefixes of their streams to labels."""
+    """Three servers; creates databases, and binds prefixes of their streams to labels."""
     with ExitStack() as stack:
         with _failing():
             from headwater.store.postgresql.bindings import bind
@@ -162,7 +164,7 @@ def _quorum() -> Iterator[tuple[Callable[[str], str], Callable[[str, str, str], 
 
 @contextmanager
 def _failing() -> Iterator[None]:
-    """Without PostgreSQL there is nothing to measure, which is said in one line."""
+    """Without PostgreSQL there is nothing to measure; say so in one line."""
     try:
         yield
     except (ImportError, RuntimeError, OSError) as error:
@@ -171,7 +173,7 @@ def _failing() -> Iterator[None]:
 
 
 def _await_balance(ports: list[int]) -> None:
-    """Wait until the nodes have their shares, those with labels included."""
+    """Wait until all nodes have their share of shards, including those with labels."""
     deadline = time.monotonic() + _READY_SECONDS_MAX
     while time.monotonic() < deadline:
         with suppress(OSError, ValueError, KeyError):

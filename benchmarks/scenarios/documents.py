@@ -1,4 +1,4 @@
-"""Collaborative documents: editors that write Yjs updates, beside the published Yjs server."""
+"""Collaborative documents: editors that write Yjs updates; compared with the published server."""
 
 from collections.abc import Generator
 from functools import partial
@@ -13,7 +13,7 @@ from benchmarks.subjects import Subject, headwater, yjs_servers
 def steps(context: Context, subject: Subject) -> Generator[Step]:
     """Each step has a new server."""
     if subject.name != HEADWATER:
-        return  # the reference server knows nothing of documents
+        return  # the reference server does not support documents
     plan = context.plan
     ours = headwater(context.python, "--documents")
     servers = [ours, *yjs_servers()] if context.compare else [ours]

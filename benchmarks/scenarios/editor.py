@@ -1,4 +1,4 @@
-"""Collaborative editing: many documents, a few editors each, everyone tailing by SSE."""
+"""Collaborative editing: many documents with a few editors each, everyone tailing by SSE."""
 
 from collections.abc import Generator
 

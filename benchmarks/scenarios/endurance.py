@@ -1,4 +1,4 @@
-"""The same appends for minutes: neither time nor CPU may grow with what is stored."""
+"""The same appends for minutes: neither time nor CPU may grow with the amount stored."""
 
 from collections.abc import Generator
 
@@ -15,7 +15,7 @@ _STREAMS, _CONNECTIONS = 16, 64
 
 
 def steps(context: Context, subject: Subject) -> Generator[Step]:
-    # Once is long enough.
+    # Once takes long enough.
     if subject.name != HEADWATER or context.repetition:
         return
     durable, in_memory = context.plan.endurance_seconds

@@ -13,8 +13,8 @@ _SETUP_SECONDS_MAX = 240.0
 
 def steps(context: Context, subject: Subject) -> Generator[Step]:
     for readers in context.plan.fanout_readers:
-        # A new server for each count: memory that an earlier crowd left behind would be counted
-        # as nobody's and make the next crowd look cheap.
+        # A new server for each count: memory left over from an earlier crowd would be attributed to
+        # nobody and make the next crowd look cheap.
         with context.fresh_server(subject) as server:
             yield Step(
                 f"{readers:,} readers",

@@ -1,4 +1,4 @@
-"""Work distribution: Headwater's groups beside those of Redis streams and NATS JetStream."""
+"""Work distribution: Headwater's groups compared with those of Redis streams and NATS JetStream."""
 
 import shutil
 from collections.abc import Callable, Generator, Iterator
@@ -25,7 +25,7 @@ _LATENCY_MEMBERS = 32
 _LATENCY_WRITERS = 8
 _TRANSACTION_MEMBERS = 64
 _MANY_GROUPS_MEMBERS = 64
-# So much of the stream may be used up. Were it empty, members would wait instead of work.
+# How much of the stream may be used up. If it ran empty, members would wait instead of work.
 _USABLE = 0.9
 
 
@@ -40,7 +40,7 @@ class _System:
 
 
 def steps(context: Context, subject: Subject) -> Generator[Step]:
-    """The systems take turns; who begins changes from repetition to repetition."""
+    """The systems take turns; which one starts changes with each repetition."""
     if subject.name != HEADWATER:
         return  # the reference server has no groups
     systems = [_System(HEADWATER, lambda durable: _headwater(context.python, durable))]
@@ -119,7 +119,7 @@ def _fill(context: Context, server: Server, system: _System) -> None:
 
 
 class _Bench:
-    """A filled server of one system, and everything its members are asked to do."""
+    """A filled server of one system, and everything its members do."""
 
     def __init__(self, context: Context, server: Server, system: _System) -> None:
         self._plan = context.plan
@@ -155,7 +155,7 @@ class _Bench:
             server_pid=self._server.pid,
             broker=self._system.name,
             stream=_STREAM,
-            # Each step has groups of its own, which begin at the first message.
+            # Each step has its own groups, which start at the first message.
             group_prefix=f"g{groups}-{consumers}-{fetch}{kind}-",
             groups=groups,
             consumers=consumers,

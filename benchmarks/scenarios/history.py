@@ -1,4 +1,4 @@
-"""Sealed history: reading it from the start, beginning anywhere, and what sealing costs appends."""
+"""Sealed history: reading it from the start, starting anywhere, and what sealing costs appends."""
 
 import re
 import shutil
@@ -33,7 +33,7 @@ _METRICS_SECONDS_MAX = 30.0
 _CHUNK_BYTES_MAX = MIB
 _APPEND_STREAMS = 16
 _APPEND_CONNECTIONS = 64
-# Several files a second, however many appends there are meanwhile.
+# Several files per second, however many appends there are.
 _SEAL_OFTEN = ("--seal-after-ms", "250")
 _SEAL_EVERYTHING = ("--seal-after-ms", "0")
 _NO_SEAL = ("--no-seal",)
@@ -53,7 +53,7 @@ def steps(context: Context, subject: Subject) -> Generator[Step]:
                 yield Step(variant, partial(_replay_file, context, beside, readers), NGINX)
         long = f"{context.plan.history_long_messages:,} messages"
         yield Step(f"{long}, from anywhere", lambda: _first_byte(context, server))
-    # Nobody has read from this one before.
+    # Nothing has been read from this one before.
     with _ready(subject, data_dir) as fresh:
         yield Step(f"{long}, for the first time, 1 reader", lambda: _first_time(context, fresh))
     variant = f"{_APPEND_STREAMS} streams, {_APPEND_CONNECTIONS} connections, sealing"
@@ -66,7 +66,7 @@ def _of_reference(context: Context, subject: Subject) -> Generator[Step]:
     try:
         with _ready(subject, data_dir) as server:
             _fill(plan, server)
-            # So many readers keep it busy for minutes, and once says enough.
+            # This many readers keep it busy for minutes, and once is enough.
             every_time = plan.history_readers[:-1]
             for readers in every_time if context.repetition else plan.history_readers:
                 take = partial(_replay, context, server, readers, {})
@@ -77,7 +77,7 @@ def _of_reference(context: Context, subject: Subject) -> Generator[Step]:
 
 @contextmanager
 def _beside(context: Context) -> Iterator[Server | BenchmarkError]:
-    """nginx with the same messages in a file, idle until it is its turn; or why there is none."""
+    """nginx with the same messages in a file, idle until its turn; or why there is none."""
     data_dir = context.work_dir / "history-nginx"
     data_dir.mkdir(exist_ok=True)
     stored = (json_message(context.plan.message_bytes) + b",") * _messages(context.plan)
@@ -101,7 +101,7 @@ def _ready(subject: Subject, data_dir: Path) -> Iterator[Server]:
 
 
 def _prepared(context: Context, subject: Subject) -> Path:
-    """A data directory with everything in files of history, made once for all repetitions."""
+    """A data directory with everything in history files, made once for all repetitions."""
     plan = context.plan
     data_dir = context.kept_dir(subject, "history")
     marker = data_dir.parent / f"{data_dir.name}.sealed"
@@ -126,7 +126,7 @@ def _messages(plan: Plan) -> int:
 
 
 def _fill(plan: Plan, server: Server) -> int:
-    """The stream that is read from the start. Returns how many bytes are stored of it."""
+    """Fill the stream that is read from the start. Returns how many bytes of it are stored."""
     job = FillStream(
         port=server.port,
         server_pid=server.pid,
@@ -136,12 +136,12 @@ def _fill(plan: Plan, server: Server) -> int:
         batch_messages=plan.catchup_batch_messages,
     )
     run_job(job, plan.prepare_seconds_max)
-    # Each message has a comma behind it.
+    # Each message is followed by a comma.
     return job.messages * (job.message_bytes + 1)
 
 
 def _fill_small(plan: Plan, server: Server, path: str, messages: int) -> int:
-    """A stream of small messages, in appends that are small enough for very many of them."""
+    """A stream of small messages, in appends small enough to have very many of them."""
     job = FillStream(
         port=server.port,
         server_pid=server.pid,
@@ -175,8 +175,8 @@ def _replay(context: Context, server: Server, readers: int, memory: dict[int, fl
     plan = context.plan
     job = Replay(server.port, server.pid, _STREAM, readers, plan.history_seconds)
     result = run_job(job, _READ_SECONDS_MAX)
-    # A JSON read is one array per response: each message and one separator or bracket behind it,
-    # and one opening bracket.
+    # A JSON read is one array per response: each message and one separator or bracket after it, and
+    # one opening bracket.
     expected = _messages(plan) * (plan.message_bytes + 1) + result["pass_responses"]
     _expect(result, expected)
     memory[readers] = result["memory_mib"]

@@ -1,4 +1,4 @@
-"""From the moment a writer wants to send a message until an SSE reader has it."""
+"""From when a writer wants to send a message until an SSE reader has it."""
 
 from collections.abc import Generator
 

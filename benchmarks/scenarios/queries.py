@@ -1,4 +1,4 @@
-"""Live queries: Headwater beside the server of Prisma Streams, which has the same interface."""
+"""Live queries, compared with the server of Prisma Streams, which has the same interface."""
 
 from collections.abc import Callable, Generator
 from functools import partial
@@ -23,7 +23,7 @@ MakeJob = Callable[[Server], Job]
 
 
 def steps(context: Context, subject: Subject) -> Generator[Step]:
-    """Each step has a new server, because one that had many streams or waiters is another."""
+    """Each step has a new server, because earlier streams or waiters would affect it."""
     if subject.name != HEADWATER:
         return  # the reference server has no live queries
     servers = [subject, prisma_streams()] if context.compare else [subject]

@@ -1,4 +1,4 @@
-"""The Spark source beside Spark's own readers and a source that does nothing but hand over."""
+"""The Spark source compared with Spark's own readers and with one that only hands over data."""
 
 import shutil
 from collections.abc import Generator
@@ -37,7 +37,7 @@ _COMPARED = (
 
 
 def steps(context: Context, subject: Subject) -> Generator[Step]:
-    """All readers share one session, so all is measured with the first step."""
+    """All readers share one session, so everything is measured with the first step."""
     if subject.name != HEADWATER:
         return  # Spark reads from Headwater only
     bench = _Bench(context)

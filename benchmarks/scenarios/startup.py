@@ -1,4 +1,4 @@
-"""Starting on a data directory with very many streams, and what they cost at rest."""
+"""Starting on a data directory with very many streams, and what they cost when idle."""
 
 import time
 from collections.abc import Generator
@@ -19,7 +19,7 @@ _PREFIX = "startup-"
 
 def steps(context: Context, subject: Subject) -> Generator[Step]:
     if not subject.durable:
-        return  # a memory store starts with nothing
+        return  # a memory store starts empty
     variant = f"{context.plan.startup_streams:,} streams"
     data_dir = context.kept_dir(subject, "startup")
     created = data_dir.parent / f"{data_dir.name}.created"
@@ -30,7 +30,7 @@ def steps(context: Context, subject: Subject) -> Generator[Step]:
 
 
 def _create(context: Context, subject: Subject, data_dir: Path, created: Path) -> Result:
-    """Create the streams, and see what they cost the server that has just had them all in use."""
+    """Create the streams, and measure what they cost the server that has just used them all."""
     plan = context.plan
     with running(subject, data_dir) as server:
         server.await_ready()
@@ -48,7 +48,7 @@ def _create(context: Context, subject: Subject, data_dir: Path, created: Path) -
 
 
 def _take(context: Context, subject: Subject, data_dir: Path) -> Result:
-    """Start the server; nobody touches a stream but one HEAD request after it is ready."""
+    """Start the server; no stream is used except for one HEAD request after it is ready."""
     existing = stream_path(f"{_PREFIX}{context.plan.startup_streams - 1}")
     with running(subject, data_dir) as server:
         if subject.health_path is not None:

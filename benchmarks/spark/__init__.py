@@ -1,5 +1,5 @@
-"""The Spark source beside Spark's own readers, in one session of one process.
+"""The Spark source compared with Spark's own readers, in one session of one process.
 
-Runs with the interpreter that has Headwater, and like ``benchmarks.clients`` it is started as a
-module and talks JSON.
+Runs with the interpreter that has Headwater installed. Like ``benchmarks.clients``, it is started
+as a module and uses JSON for input and output.
 """

@@ -30,7 +30,7 @@ _SETTINGS = {
 def main() -> None:
     job = SparkJob.from_json(sys.stdin.read())
     prepare_environment()
-    # Workers import what they are to run from here too.
+    # Workers import their code from here too.
     paths = [str(_PROJECT_DIR), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     builder = SparkSession.Builder().master("local[2]").appName("headwater-bench")

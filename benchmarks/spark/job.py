@@ -1,11 +1,11 @@
-"""What the process is asked to do, and what it answers. Both travel as JSON."""
+"""The job of the process, and its results. Both are sent as JSON."""
 
 import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
 Figures = dict[str, dict[str, float]]
-"""For each reader by name, what was measured."""
+"""Measurements by reader name."""
 
 FILES = "files"
 HTTP = "http"
@@ -21,7 +21,7 @@ LATENCY = "latency"
 
 @dataclass(frozen=True)
 class SparkJob:
-    """Read ``messages`` messages in every way there is, ``rounds`` times each."""
+    """Read ``messages`` messages in every available way, ``rounds`` times each."""
 
     port: int
     server_pid: int

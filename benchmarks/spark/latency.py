@@ -16,12 +16,12 @@ _STREAM = "spark-latency"
 _JSON = {"Content-Type": "application/json"}
 _WARMUP = 5
 _SEEN_SECONDS_MAX = 60.0
-# Not in step with anything that the query does.
+# Not in step with anything in the query.
 _PAUSES = (0.02, 0.11, 0.23, 0.37)
 
 
 def measure_latency(spark: SparkSession, job: SparkJob) -> dict[str, float]:
-    """One message at a time, so that each has a micro-batch of its own."""
+    """One message at a time, so that each has its own micro-batch."""
     seen: queue.Queue[float] = queue.Queue()
 
     def note(batch: DataFrame, _: int) -> None:
@@ -34,7 +34,7 @@ def measure_latency(spark: SparkSession, job: SparkJob) -> dict[str, float]:
     with httpx.Client(timeout=60) as http:
         http.put(url, headers=_JSON).raise_for_status()
         reader = spark.readStream.format("headwater")
-        # From the beginning: the first message may well come before the query.
+        # From the beginning: the first message may arrive before the query starts.
         options = {"endpoint": job.endpoint, "stream": _STREAM, "startingOffsets": "earliest"}
         frame = reader.options(**options).load()
         checkpoint = str(Path(job.directory) / "latency")

@@ -2,10 +2,10 @@
 
     python -m benchmarks.spark.month --batches 10000
 
-The jobs of `archive` and `materialize` take in the batches one by one, with the code that Spark's
+The jobs of `archive` and `materialize` process the batches one by one, with the code that Spark's
 tasks and driver run, in this process. The same messages in one batch make the tables to compare
-with. Then both are asked the same questions in turn, as `headwater sql` asks them, and the quickest
-of several answers counts. A month passes in minutes here, so what was replaced is not kept.
+with. Then both get the same queries in turn, as `headwater sql` runs them, and the quickest of
+several answers counts. A month passes in minutes here, so replaced files are not kept.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What many small batches leave, beside one large batch.
+    """What many small batches leave, compared with one large batch.
 
     Attributes:
         files: of each table that was made of many batches.
         most: the most files that a table had at any time, by table.
-        seconds: by question, how long the answer took: many batches, one batch.
+        seconds: by query, how long the answer took: many batches, one batch.
         same: whether all answers were the same.
     """
 
@@ -77,7 +77,7 @@ def change(number: int, dice: random.Random) -> dict[str, Any]:
 
 
 def simulate(root: Path, batches: int, rows: int, runs: int) -> Figures:
-    """Take in a month, in as many batches, and ask."""
+    """Process a month, in that many batches, and run the queries."""
     dice = random.Random(19)
     month = {n: [change(n * rows + row, dice) for row in range(rows)] for n in range(batches)}
     spacing_s = MONTH_S // batches
@@ -121,7 +121,7 @@ def _files(table: Path) -> Files:
 
 
 def _both(root: Path, question: str, runs: int) -> list[tuple[list[Any], float]]:
-    """What the tables of many batches and those of one answer, and how quickly, in turn."""
+    """The answers from the tables of many batches and of one, and how long they took, in turn."""
     best: dict[str, tuple[list[Any], float]] = {}
     for _ in range(runs):
         for side in ("many", "one"):

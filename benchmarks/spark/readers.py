@@ -1,4 +1,4 @@
-"""The same rows read in different ways, in turns, each to a sink that drops them."""
+"""The same rows read in different ways, in turns, each into a sink that drops them."""
 
 import time
 from collections.abc import Callable
@@ -21,10 +21,10 @@ Reader = Callable[[], DataFrame]
 
 
 def measure(spark: SparkSession, job: SparkJob, own_pid: int) -> Figures:
-    """The best of several rounds: what else the machine does only ever makes it slower."""
+    """The best of several rounds: other work on the machine only ever makes it slower."""
     readers = _readers(spark, job)
     best: Figures = {}
-    # The first round is for the JVM, which is slow until it knows what it is about.
+    # The first round warms up the JVM.
     for number in range(job.rounds + 1):
         turn = number % len(readers)
         order = [*readers][turn:] + [*readers][:turn]
@@ -44,7 +44,7 @@ def _read(reader: Reader, job: SparkJob, own_pid: int) -> dict[str, float]:
     frame.write.format("noop").mode("overwrite").save()
     seconds = time.monotonic() - started
     after = _cpu_by_process(job, own_pid)
-    # Workers that were idle for long are ended, and their time with them.
+    # Workers that were idle for long are ended, and their CPU time with them.
     cpu = sum(seconds - before.get(pid, 0.0) for pid, seconds in after.items())
     return {
         "rows_per_second": job.messages / seconds,

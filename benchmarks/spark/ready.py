@@ -1,4 +1,4 @@
-"""A source that only hands over ready Arrow batches: what is faster than this is not Python."""
+"""A source that only hands over ready Arrow batches: the upper bound for any source in Python."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ class _Reader(DataSourceReader):
 
 
 def write_batch(file: Path, message_bytes: int) -> None:
-    """Make the batch once: no task shall have to."""
+    """Build the batch once, so that no task has to."""
     chance, numbers = random.Random(2), range(ROWS_PER_BATCH)
     columns = [
         [STREAM] * ROWS_PER_BATCH,

@@ -24,7 +24,7 @@ def record(number: int, size: int, chance: random.Random) -> bytes:
 
 
 def fill(job: SparkJob) -> None:
-    """Append the records and wait until all of them are in files of history."""
+    """Append the records and wait until all of them are in history files."""
     chance = random.Random(1)
     url = f"{job.endpoint}/v1/stream/{STREAM}"
     with httpx.Client(timeout=60) as http:

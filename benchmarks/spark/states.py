@@ -2,9 +2,9 @@
 
     python -m benchmarks.spark.states --streams 200
 
-Every stream gets one change a second, from a process of its own that keeps its pace whatever else
+Every stream gets one change per second, from a separate process that keeps its pace whatever else
 happens. The pipeline runs as `headwater pipeline materialize --follow` runs it, on `local[2]`. The
-first batches are for the JVM and the Python workers, and do not count.
+first batches warm up the JVM and the Python workers, and do not count.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PHASES: Final = ("latestOffset", "addBatch")
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A micro-batch: how many changes it had, what took how long, and how far CPU time was."""
+    """A micro-batch: how many changes it had, how long each phase took, and the CPU time so far."""
 
     rows: int
     seconds: float
@@ -57,7 +57,7 @@ def change(stream: int, number: int) -> bytes:
 
 
 def keep_pace(port: int, streams: int) -> None:
-    """Append a change a second to every stream, evenly spread, until somebody ends it."""
+    """Append one change per second to every stream, evenly spread, until terminated."""
     connection = HTTPConnection("127.0.0.1", port)
     began, sent = time.monotonic(), 0
     while True:
@@ -95,14 +95,14 @@ def changing(port: int, streams: int) -> Iterator[None]:
 
 
 class Follower:
-    """A pipeline under way, with the batches it has taken in so far."""
+    """A running pipeline, with the batches it has processed so far."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
         self._runner = Runner(pipeline, lambda one: messages_for(spark, one))
         self._found: dict[int, Batch] = {}
 
     def take_in(self, batches: int) -> list[Batch]:
-        """Wait for so many batches that are not empty."""
+        """Wait for a number of non-empty batches."""
         deadline = time.monotonic() + _SECONDS_MAX
         known = len(self._found)
         while len(self._found) < known + batches:
@@ -154,7 +154,7 @@ def measure(streams: int, warmup: int, batches: int, every_s: int) -> None:
 
 
 def _cpu(server_pid: int) -> dict[str, float]:
-    """CPU time so far, by what spent it. Whoever makes the load is none of them."""
+    """CPU time so far, by what spent it, without the load generator."""
     found = {"the server": 0.0, "the driver": 0.0, "the JVM": 0.0, "Python workers": 0.0}
     (jvm,) = [pid for pid in procfs.process_tree(os.getpid()) if _command(pid) == "java"]
     workers = procfs.process_tree(jvm)

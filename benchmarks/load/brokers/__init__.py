@@ -1,8 +1,8 @@
-"""Connections to systems that distribute work, all made alike.
+"""Connections to systems that distribute work, all built alike.
 
-Headwater, Redis and NATS each speak their own protocol. A broker here is one raw connection with
-one request in flight and a callback for its answer, which takes no more of the answer apart than
-the next request needs. Client libraries would do the same work, and be what is measured.
+Headwater, Redis and NATS each have their own protocol. A broker here is one raw connection with one
+request in flight and a callback for its answer, which parses no more of the answer than the next
+request needs. With client libraries, the libraries would be what is measured.
 """
 
 from benchmarks.load.brokers.base import Broker, connect

@@ -1,4 +1,4 @@
-"""What every broker can do."""
+"""The operations of every broker."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -12,13 +12,13 @@ Fetched = Callable[[list[bytes], bytes], None]
 """Called with a receipt for each message, and with the bytes that hold the messages."""
 
 HELD_MAX = 100_000
-"""How many messages the members of a group may have at a time, in every system."""
+"""How many messages the members of a group may hold at a time, in every system."""
 ACK_SECONDS = 60
 WAIT_SECONDS = 5
 
 
 class Broker(asyncio.Protocol, ABC):
-    """One connection, with one request in flight. Whatever goes wrong is told to ``failed``."""
+    """One connection, with one request in flight. Errors are passed to ``failed``."""
 
     def __init__(self, failed: Callable[[str], None]) -> None:
         self._failed = failed
@@ -26,7 +26,7 @@ class Broker(asyncio.Protocol, ABC):
         self._closed = False
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    # ── What is asked of a system ────────────────────────────────────────────────────────────
+    # ── Operations ───────────────────────────────────────────────────────────────────────────
 
     @abstractmethod
     def create_stream(self, stream: str, done: Done) -> None: ...
@@ -36,15 +36,15 @@ class Broker(asyncio.Protocol, ABC):
 
     @abstractmethod
     def append(self, stream: str, messages: Sequence[bytes], done: Done) -> None:
-        """Append messages in whatever is the system's best way to do that; all are stored."""
+        """Append messages in the system's best way; all are stored."""
 
     @abstractmethod
     def fetch(self, stream: str, group: str, consumer: str, most: int, done: Fetched) -> None:
-        """Up to ``most`` messages; none when there is nothing for ``WAIT_SECONDS``."""
+        """Up to ``most`` messages; none if nothing arrives for ``WAIT_SECONDS``."""
 
     @abstractmethod
     def ack(self, stream: str, group: str, receipts: Sequence[bytes], done: Done) -> None:
-        """Acknowledge, and wait until the system says that it has."""
+        """Acknowledge, and wait for the system's confirmation."""
 
     def ack_and_fetch(
         self,
@@ -87,7 +87,7 @@ class Broker(asyncio.Protocol, ABC):
 
     @abstractmethod
     def _advance(self) -> None:
-        """Look whether the answer is there as a whole."""
+        """Check whether the answer is complete."""
 
 
 async def connect(

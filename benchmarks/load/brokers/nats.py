@@ -1,4 +1,4 @@
-"""NATS JetStream, in the protocol of NATS: pull consumers that acknowledge each message."""
+"""NATS JetStream, in the NATS protocol: pull consumers that acknowledge each message."""
 
 import json
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ _NS = 1_000_000_000
 
 
 class NatsBroker(Broker):
-    """Each request has an inbox of its own, so a late answer is never taken for another.
+    """Each request has its own inbox, so a late answer is never taken for another.
 
-    Messages come with the subject they were published to, and their receipt as the inbox to reply
-    to. They are never late: a fetch ends with the last of them, or with a status.
+    Messages come with the subject they were published to, and with their receipt as the inbox to
+    reply to. They are never late: a fetch ends with the last of them, or with a status.
     """
 
     _made = 0
@@ -58,7 +58,7 @@ class NatsBroker(Broker):
         self._transport.write(_publish(subject, inbox, body))
 
     def ack(self, stream: str, group: str, receipts: Sequence[bytes], done: Done) -> None:
-        # Acknowledgements are taken in order, so the answer to the last one speaks for all.
+        # Acknowledgements are processed in order, so the answer to the last one covers all.
         inbox = self._new_inbox(1, lambda *_: done())
         *others, last = receipts
         silent = [_publish(receipt, b"", b"+ACK") for receipt in others]

@@ -1,6 +1,6 @@
 """Redis streams, in RESP.
 
-Messages hold no line ends, so an answer is complete when it has as many lines as it announces.
+Messages contain no line breaks, so an answer is complete when it has as many lines as it announces.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ class RedisBroker(Broker):
         fetched = _taken_apart(done)
 
         def acked(data: bytes) -> None:
-            # What came behind the first answer already belongs to the second.
+            # Anything after the first answer already belongs to the second.
             line, _, self._buffer = data.partition(b"\r\n")
             if line != b":%d" % len(receipts):
                 self._failed(f"not everything was acknowledged: {line!r}")
@@ -80,7 +80,7 @@ class RedisBroker(Broker):
         self._ask(data, _LINES_OF_TRANSACTION, lambda _: done())
 
     def _ask(self, data: bytes, lines: int | None, answered: Callable[[bytes], None]) -> None:
-        """``lines`` is None for messages, whose number the answer itself says."""
+        """``lines`` is None for messages, whose number is in the answer itself."""
         self._lines = lines
         self._answered = answered
         self._transport.write(data)
@@ -111,7 +111,7 @@ def _taken_apart(done: Fetched) -> Callable[[bytes], None]:
 
 
 def _announced(data: bytes) -> int | None:
-    """How many lines an answer with messages has; None when too little of it is there."""
+    """How many lines an answer with messages has; None if too little of it has arrived."""
     if data == _NOTHING:
         return 1
     head = data.split(b"\r\n", _LINES_BEFORE_MESSAGES)
