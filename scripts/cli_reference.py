@@ -94,7 +94,7 @@ def generate() -> dict[Path, str]:
 
 
 def summaries() -> str:
-    """What shells show beside the names of commands, in a module that loads nothing else."""
+    """What shells show next to the names of commands, in a module that imports nothing else."""
     root: Any = typer.main.get_command(app)
     rows = {name: summary(root.get_command(None, name)) for name in root.list_commands(None)}
     lines = "".join(
@@ -131,7 +131,7 @@ def page() -> str:
 
 
 def walk(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """All commands by their full names, in the order of the help."""
+    """All commands by their full names, in help order."""
     for name in group.list_commands(None):
         command = group.get_command(None, name)
         if hasattr(command, "commands"):
@@ -158,7 +158,7 @@ def section(name: str, command: Any) -> str:
         )
         parts.append("\n")
     if name in ("serve", "up"):
-        # They have a page of their own.
+        # They have their own page.
         options = [p for p in options if p.name not in Settings.model_fields]
         parts.append("One option per setting: see [configuration](configuration.md).\n")
     if options:
@@ -189,7 +189,7 @@ def usage_name(argument: Any) -> str:
 
 
 def prose(text: str) -> Iterator[str]:
-    """The help of a command: paragraphs filled anew, examples as code."""
+    """The help of a command: paragraphs rewrapped, examples as code."""
     for paragraph in inspect.cleandoc(text).split("\n\n"):
         if paragraph.startswith("  "):
             yield f"```sh\n{textwrap.dedent(paragraph)}\n```\n"

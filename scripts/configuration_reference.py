@@ -54,7 +54,7 @@ def _default(name: str, value: object) -> str:
 
 
 def _readable(name: str, value: int) -> str | None:
-    """A size or a time in a unit that a person would use; nothing if it is one already."""
+    """A size or a time in a unit that people would use; None if it is already in one."""
     if "_bytes" in name:
         for size, unit in _BINARY_UNITS:
             if value >= size and value % size == 0:
@@ -65,7 +65,7 @@ def _readable(name: str, value: int) -> str | None:
 
 
 def _bounds(info: FieldInfo) -> list[str]:
-    """What values a setting takes, as a sentence."""
+    """Which values a setting accepts, as a sentence."""
     kind: Any = info.annotation
     if get_origin(kind) is Literal:
         choices = [f"`{choice}`" for choice in get_args(kind)]

@@ -1,4 +1,4 @@
-"""docs/reference/errors.md, from what the server says about its errors."""
+"""docs/reference/errors.md, from the server's own error pages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Write every file that is made from the code: `make generate`.
 
-`--check` writes nothing and fails if a file is not what this would write. A module named in
-`GENERATORS` has a function `generate` that gives the text of each of its files.
+`--check` writes nothing and fails if a file is not up to date. Each module in `GENERATORS` has a
+function `generate` that returns the text of each of its files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def generate() -> dict[Path, str]:
 
 
 def stale() -> dict[Path, str]:
-    """The files that are not what they should be, with what they should be."""
+    """The files that are out of date, with the text they should have."""
     return {path: text for path, text in generate().items() if _current(path) != text}
 
 

@@ -1,7 +1,6 @@
 """A Homebrew formula for a source distribution: `make formula URL=https://…/headwater-X.tar.gz`.
 
-The packages that it needs are pinned by their hashes in the source distribution, so the formula
-names none of them.
+The source distribution pins its dependencies by hash, so the formula names none of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What idle connections cost: `python scripts/idle_connections.py [--count 10000] [--kind sse]`.
 
-Starts a server, opens so many connections that do nothing, and shows what its process holds then:
-memory, open files, and whether a newcomer is still served. With `--access`, every reader comes
-with a token; with `--tls CERT KEY`, over TLS.
+Starts a server, opens that many idle connections, and shows what its process then holds: memory,
+open files, and whether a new client is still served. With `--access`, every reader has a token;
+with `--tls CERT KEY`, connections use TLS.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Crowd:
         self.writers: list[asyncio.StreamWriter] = []
 
     async def ask(self, method: str, target: str, *, leave: bool = False) -> str:
-        """The status line of an answer; its connection is left open if asked for."""
+        """The status line of an answer; `leave` keeps its connection open."""
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", self._port, ssl=self._context, limit=4096
         )

@@ -1,11 +1,11 @@
-"""The blocking client, from the async one.
+"""The blocking client, generated from the async one.
 
 Every public method of an async class becomes a method of the same name, signature and docstring.
 There are two ways to derive its body:
 
 * **sent over** (the rule): the whole call goes to the event loop, and the caller waits;
 * **kept here** (those in `KEPT_HERE`): the body is copied and runs on the caller's thread, with
-  `self` replaced by the async object and every `await` sent over on its own. That is for iterators
+  `self` replaced by the async object and every `await` sent over separately. That is for iterators
   and appends, where crossing threads for each item would cost more than the work itself, and where
   the caller's own code (iterables, callbacks) must not run on the client's thread.
 """
@@ -45,7 +45,7 @@ CLASSES = {
     "AsyncSubscription": "Subscription",
     "AsyncClaim": "Claim",
 }
-# What a method returns in the blocking client is wrapped if it is one of these.
+# Return values of these types are wrapped in the blocking client.
 WRAPPED = {**CLASSES, "AsyncDelivery": "Delivery"}
 METHODS = {
     "__aexit__": "__exit__",
@@ -63,7 +63,7 @@ KEPT_HERE = {
     ("AsyncProducer", "append"),
     ("AsyncProducer", "append_nowait"),
 }
-# Sentences that are true of one flavour only.
+# Sentences that are true of only one of the two clients.
 WORDING = {
     "server is enough. It belongs to the event loop that it is first used on.": (
         "server is enough. It may be used from several threads; a reader, from one at a time."
@@ -86,7 +86,7 @@ from __future__ import annotations
 TYPE_VARIABLE = """
 T = TypeVar("T")
 """
-# Where the names come from that the written code may use.
+# Where the names come from that generated code may use.
 IMPORTS = {
     "collections.abc": ("Awaitable", "Callable", "Iterable", "Mapping"),
     "datetime": ("datetime",),
@@ -173,7 +173,7 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def generate() -> dict[Path, str]:
-    """The text of each module to be written."""
+    """The text of each generated module."""
     return {CLIENT / "sync" / f"{source}.py": generate_module(source) for source in SOURCES}
 
 
@@ -209,7 +209,7 @@ def import_lines(code: str) -> str:
 
 
 def import_line(module: str, names: list[str]) -> str:
-    """One import, a name per line if it is too long for one."""
+    """One import, with one name per line if it is too long for one."""
     line = f"from {module} import {', '.join(names)}"
     if len(line) <= LINE_LENGTH:
         return line
@@ -246,7 +246,7 @@ def is_public(class_name: str, name: str) -> bool:
 
 
 def is_overload_sibling(function: FunctionNode, functions: list[FunctionNode]) -> bool:
-    """Whether this follows an overload of the same name, which stands right above it."""
+    """Whether this follows an overload of the same name, which is right above it."""
     index = functions.index(function)
     return index > 0 and functions[index - 1].name == function.name
 
@@ -379,14 +379,14 @@ def call_arguments(function: FunctionNode) -> str:
 
 
 def passed_on(argument: ast.arg) -> str:
-    """An argument as the async method wants it: several blocking objects are unwrapped."""
+    """An argument as the async method takes it: several blocking objects are unwrapped."""
     annotation = ast.unparse(argument.annotation) if argument.annotation else ""
     element = annotation.removeprefix("Iterable[").removesuffix("]")
     return f"[each._async for each in {argument.arg}]" if element in CLASSES else argument.arg
 
 
 def wrapper_of(function: FunctionNode) -> str | None:
-    """The blocking class for what the method returns, if there is one."""
+    """The blocking class for the method's return value, if there is one."""
     returns = ast.unparse(function.returns) if function.returns else ""
     return WRAPPED.get(returns.partition("[")[0])
 
@@ -412,12 +412,12 @@ def indented(statement: str) -> Iterator[str]:
 
 
 def exploded(call: ast.Call, indent: int) -> Iterator[str]:
-    """The arguments of a call on lines of their own, and those of calls in it that are too long."""
+    """The arguments of a call on separate lines, and those of nested calls that are too long."""
     space = " " * indent
     keywords = [f"{keyword.arg}={ast.unparse(keyword.value)}," for keyword in call.keywords]
     for argument in call.args:
         text = ast.unparse(argument)
-        # A sole argument stands without a trailing comma if it fits, as the formatter has it.
+        # A single argument has no trailing comma if it fits, as the formatter does it.
         comma = "" if len(call.args) == 1 and not keywords else ","
         if len(space + text) < LINE_LENGTH or not isinstance(argument, ast.Call):
             yield f"{space}{text}{comma}"

@@ -1,4 +1,4 @@
-"""Parts of a page that are written by a script, between two comments that stay."""
+"""Parts of a page that are written by a script, between two marker comments."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def replaced(page: Path, parts: Mapping[str, str]) -> str:
-    """The page with each part that is named replaced by its text."""
+    """The page with each named part replaced by its text."""
     whole = page.read_text(encoding="utf-8")
     for name, text in parts.items():
         begin = f"<!-- {name}: written by make generate, do not edit -->"

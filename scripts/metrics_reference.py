@@ -1,4 +1,4 @@
-"""The tables of docs/reference/metrics.md, from what a server says at /metrics."""
+"""The tables of docs/reference/metrics.md, from what a server reports at /metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEAD = "| Metric | Type | Labels | Meaning |\n| --- | --- | --- | --- |\n"
 
 
 def families() -> list[Metric]:
-    """What a server says that has done a little of everything, so that all labels are there."""
+    """The metrics of a server that has done a little of everything, so that all labels appear."""
     with running_server() as server:
         httpx.put(server.stream_url("a"), content=b"x")
         httpx.get(server.stream_url("missing"))
