@@ -1,4 +1,4 @@
-"""History of the PostgreSQL engine by hand: what the service does in the background, at once."""
+"""History of the PostgreSQL engine by hand: at once, not in the background as in the service."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def gather(history: PostgresqlHistory, due: Sequence[Due] | None = None) -> Reco
 
 
 def finish(history: PostgresqlHistory, recording: Recording) -> None:
-    """Everything after a file was written."""
+    """Run all steps after a file was written."""
     history.announce(recording, 5)
     history.publish(recording)
     while history.record(recording, 5):
@@ -107,7 +107,7 @@ def move(history: PostgresqlHistory, rewriting: RemoteRewriting) -> None:
 
 
 def tidy(history: PostgresqlHistory) -> None:
-    """Remove whatever nobody needs."""
+    """Remove everything no longer needed."""
     if history.look():
         history.adopt()
     for row in history.to_remove(0):

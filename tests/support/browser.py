@@ -8,13 +8,13 @@
         assert page.evaluate("return await (await fetch('/healthz')).status") == 200
         page.screenshot(tmp_path / "greeting.png")
 
-Scripts are bodies of async functions; keyword arguments come in as `args`, results go out as JSON.
-`page.evaluate` runs one in the page, `page.run` in node, with Playwright's `page` and `context` for
-everything that has no method here. `browser.open` is a browser of its own, with its own storage and
-cookies; `page.tab` is another tab beside a page. Nothing here sleeps: `wait_for` waits for a
-condition, and says what the page shows when that never comes true.
+Scripts are bodies of async functions; keyword arguments are available as `args`, and results are
+returned as JSON. `page.evaluate` runs one in the page, `page.run` in node, with Playwright's `page`
+and `context` for everything that has no method here. `browser.open` opens a separate browser, with
+its own storage and cookies; `page.tab` opens another tab of the same one. Nothing here sleeps:
+`wait_for` waits for a condition, and if that never comes true, reports what the page shows.
 
-Where there is no browser, the `browser` fixture of `tests/conftest.py` skips with the reason.
+If there is no browser, the `browser` fixture of `tests/conftest.py` skips with the reason.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class BrowserError(AssertionError):
 
 
 class Browser:
-    """One Chromium process. A test that cannot have one is skipped."""
+    """One Chromium process. A test that cannot get one is skipped."""
 
     def __init__(self) -> None:
         try:
@@ -60,7 +60,7 @@ class Browser:
             pytest.skip(f"no browser for tests: {error}")
 
     def open(self, url: str | None = None) -> Page:
-        """A page in a browser of its own, at `url`."""
+        """A page in a separate browser, at `url`."""
         return self._page(url, None)
 
     def command(self, **command: Any) -> Any:
@@ -151,11 +151,11 @@ class Page:
         self.run("await page.fill(args.selector, args.text)", selector=selector, text=text)
 
     def text(self, selector: str) -> str:
-        """What the element shows. Waits until there is one."""
+        """What the element shows. Waits until it exists."""
         return str(self.run("return await page.innerText(args.selector)", selector=selector))
 
     def texts(self, selector: str) -> list[str]:
-        """What each of the elements shows that are there now."""
+        """What each of the current elements shows."""
         script = "return await page.locator(args.selector).allInnerTexts()"
         return [str(text) for text in self.run(script, selector=selector)]
 
@@ -167,14 +167,14 @@ class Page:
         )
 
     def picture(self, path: Path, *, width: int = 1200, height: int = 750) -> None:
-        """The picture of a README: taken anew when `PICTURES` is set, and there in any case."""
+        """A screenshot for a README: taken again if `PICTURES` is set; must exist."""
         if os.environ.get("PICTURES"):
             self.screenshot(path, width=width, height=height)
         assert path.exists(), f"run this test with PICTURES=1 to take {path.name}"
 
     @property
     def errors(self) -> list[str]:
-        """What the page threw and nobody caught."""
+        """Uncaught errors of the page."""
         return [str(error) for error in self._do("errors")]
 
     def close(self) -> None:

@@ -23,10 +23,10 @@ import httpx
 from tests.support.postgresql import EngineDatabase
 from tests.support.server import HOST, ServerProcess, free_port
 
-# Long enough for a busy machine: a node that is kept waiting for a lease is taken for gone.
+# Long enough for a busy machine: a node that is delayed for a whole lease is considered gone.
 LEASE_MS: Final = 6_000
 SHORT_LEASE_MS: Final = 3_000
-"""Where somebody has to be outwaited."""
+"""For tests that have to wait for a lease to end."""
 PATIENCE_S: Final = 120.0
 
 
@@ -42,7 +42,7 @@ class Cluster:
     ) -> None:
         self.database = database
         self.headers = headers or {}
-        """With which the cluster is asked for its state."""
+        """Headers for requests about the state of the cluster."""
         self.random = random.Random(7)
         self.nodes = [self._node(lease_ms, arguments) for _ in range(nodes)]
         for node, label in zip(self.nodes, labels, strict=False):
@@ -78,7 +78,7 @@ class Cluster:
                 print(f"--- node {number} ---\n{node.stderr[-4000:]}")
         self._stack.close()
 
-    # ── Looking ──────────────────────────────────────────────────────────────────────────────
+    # ── State ────────────────────────────────────────────────────────────────────────────────
 
     @property
     def running(self) -> list[ServerProcess]:
@@ -95,11 +95,11 @@ class Cluster:
         return found
 
     def counts(self) -> dict[str, int]:
-        """How many shards each node has, by address."""
+        """How many shards each node owns, by address."""
         return {node["address"]: node["shards"] for node in self.status()["nodes"]}
 
     def balanced(self, wanted: int | None = None) -> None:
-        """Wait until all nodes that run have their share."""
+        """Wait until all running nodes have their share."""
         wanted = len(self.running) if wanted is None else wanted
 
         def is_balanced() -> bool:
@@ -110,7 +110,7 @@ class Cluster:
         until(is_balanced)
 
     def owner_of(self, path: str) -> ServerProcess:
-        """The node that has a stream."""
+        """The node that owns a stream."""
         sql = (
             "SELECT n.address FROM streams s JOIN shards h ON h.id = s.shard"
             f" JOIN nodes n ON n.id = h.node_id WHERE s.path = '{path}' AND s.status < 2"
@@ -140,7 +140,7 @@ def until(condition: Callable[[], bool], patience_s: float = PATIENCE_S) -> None
 
 
 class Gateway:
-    """Takes requests and hands each to a node that is chosen at random."""
+    """Forwards each request to a node chosen at random."""
 
     def __init__(self, ports: list[int], seed: int = 11) -> None:
         self._ports = ports
@@ -183,7 +183,7 @@ class Gateway:
         task.add_done_callback(self._tasks.discard)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request: it is said to be the last one, so the next comes on a new connection."""
+        """Forward one request, marked as the last one: the next comes on a new connection."""
         back = sending = None
         with suppress(OSError, EOFError, asyncio.CancelledError):
             head = await reader.readuntil(b"\r\n\r\n")
@@ -193,7 +193,7 @@ class Gateway:
             last = b"Connection: " + b", ".join([*options, b"close"])
             back.write(b"\r\n".join([*lines, last]) + b"\r\n\r\n")
             sending = asyncio.ensure_future(_pipe(reader, back))
-            # Who hangs up is gone, for the node too.
+            # If the client hangs up, hang up on the node too.
             sending.add_done_callback(partial(_hang_up, back))
             await _pipe(there, writer)
         if sending is not None:
@@ -204,7 +204,7 @@ class Gateway:
 
 
 def _without_connection(lines: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """The lines of a head that are not about its connection, and what else those say."""
+    """The lines of a head that are not about its connection, and the connection options."""
     kept, options = [], []
     for line in lines:
         name, _, value = line.partition(b":")

@@ -2,7 +2,7 @@
 
 It does for one command after the other what the service does for many at once: find the states,
 measure a fork, decide, fold the mutations into the states. No clock, no engine, no event loop.
-`CommittedStreams` hands the mutations on to an engine as well, one commit per command.
+`CommittedStreams` also passes the mutations to an engine, one commit per command.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class DecidedStreams:
         return run[span.start - base : span.end - base]
 
     def positions(self, state: StreamState) -> list[int]:
-        """Where an offset of the stream may point: between two appends."""
+        """The valid offsets of the stream: between two appends."""
         found = {0, state.tail}
         for run, _, end in state.config.lineage.spans(0, state.tail):
             for append in self.appends[run]:

@@ -1,8 +1,8 @@
 """Engines by name, and servers with them, for tests that run over several.
 
 - `memory` and `sqlite`;
-- `history`, which is SQLite with everything sealed almost at once and read from there;
-- `postgresql`, on a database that is empty;
+- `history`: SQLite with everything sealed almost at once and read from there;
+- `postgresql`, on an empty database;
 - `cluster`: three nodes on such a database, and a random one of them for every request.
 """
 
@@ -23,12 +23,12 @@ from tests.support.sealing import SEALING_AT_ONCE
 from tests.support.server import ServerProcess
 
 SERVED: Final = ("memory", "sqlite", "postgresql", *(["cluster"] * ("ANY_NODE" in os.environ)))
-"""What suites over HTTP run on. Through any node only on request: that takes minutes."""
+"""The engines for suites over HTTP. `cluster` only on request: it takes minutes."""
 
 
 @contextmanager
 def running(kind: str, directory: Path) -> Iterator[Engine]:
-    """An engine that holds nothing. To close it before the end does no harm."""
+    """An empty engine. Closing it early does no harm."""
     with ExitStack() as stack:
         if kind == "postgresql":
             yield stack.enter_context(postgresql_engine())
@@ -63,7 +63,7 @@ class Fronted(ServerProcess):
 
 @contextmanager
 def serving(kind: str, directory: Path, *arguments: str) -> Iterator[ServerProcess]:
-    """A server that holds nothing."""
+    """A server without data."""
     with ExitStack() as stack:
         if kind == "cluster":
             secret = ("--signing-secret-file", str(directory / "secret"))

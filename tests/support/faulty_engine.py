@@ -1,17 +1,17 @@
-"""An engine that fails when told to, around one that works.
+"""An engine that fails on demand, wrapped around one that works.
 
-The faults it can put in:
+The faults it can inject:
 
 - **A commit that fails before** anything is stored (`Fault.BEFORE`): a full disk, a lost lock.
-- **A commit that fails after** everything is stored (`Fault.AFTER`): the answer got lost on its
-  way back, so the engine holds what its caller must report as failed.
-- **A commit that takes its time** (`commit_gate`): the commit thread stands at the gate until the
-  test opens it, and meanwhile the next batch gathers.
-- **A look-up that takes its time** (`gate("append_at")`, any reading method): whoever asks stands
-  at the gate, and meanwhile the world moves on. This is how races are made to happen.
+- **A commit that fails after** everything is stored (`Fault.AFTER`): the answer got lost on its way
+  back, so the engine holds what its caller must report as failed.
+- **A slow commit** (`commit_gate`): the commit thread waits at the gate until the test opens it,
+  and meanwhile the next batch gathers.
+- **A slow look-up** (`gate("append_at")`, any reading method): the caller waits at the gate, and
+  meanwhile the world moves on. This is how tests produce races.
 - **A look-up that fails** (`fail_reads`).
 
-Faults of commits are chosen one by one (`fail_next`) or by a plan that is asked at each commit.
+Faults of commits are chosen one by one (`fail_next`) or by a plan that is consulted at each commit.
 What reached the inner engine is in `commits`, one list of mutations for each transaction.
 """
 
@@ -43,7 +43,7 @@ class Fault(Enum):
 
 
 class Gate:
-    """Open at first. When it is shut, whoever comes waits until it is opened again."""
+    """Open at first. While it is shut, callers wait until it is opened again."""
 
     def __init__(self) -> None:
         self._open = threading.Event()
@@ -64,7 +64,7 @@ class Gate:
             raise StorageUnavailable("a test left a gate shut")
 
     async def arrival(self) -> None:
-        """Wait until one more stands at the gate."""
+        """Wait until one more caller is at the gate."""
         loop = asyncio.get_running_loop()
         arrived = await loop.run_in_executor(None, self._arrivals.acquire, True, _PATIENCE_S)
         assert arrived, "nobody came to the gate"
@@ -138,7 +138,7 @@ class FaultyEngine:
     # ── Choosing faults ──────────────────────────────────────────────────────────────────────
 
     def fail_next(self, fault: Fault, error: Exception | None = None) -> None:
-        """Let a coming commit fail; several calls concern several commits."""
+        """Make a future commit fail; several calls affect several commits."""
         self._next_faults.append((fault, error or StorageUnavailable("as the test wanted")))
 
     def gate(self, method: str) -> Gate:
@@ -146,7 +146,7 @@ class FaultyEngine:
         return self._gates.setdefault(method, Gate())
 
     def remove_gate(self, method: str) -> None:
-        """Let everyone pass from now on but those who stand at the gate already."""
+        """Let everyone pass from now on, except those already waiting at the gate."""
         self._removed_gates.append(self._gates.pop(method))
 
     def open_all_gates(self) -> None:

@@ -1,7 +1,7 @@
-"""A Java for Sparks that live for seconds: it starts with half the work.
+"""A Java for Spark sessions that live for seconds: it starts with half the work.
 
-The compiler that makes long runs fast (C2) and the collector with threads of its own cost a short
-run more than they bring. What a test names itself comes later on the line, so it counts.
+The compiler that makes long runs fast (C2) and the garbage collector with its own threads cost a
+short run more than they gain. Options set by a test come later on the command line, so they win.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ exec "{java}" -XX:TieredStopAtLevel=1 -XX:+UseSerialGC "$@"
 
 
 def make_home(directory: Path) -> Path | None:
-    """A directory that can be `JAVA_HOME`; None if Java is only what a package brings along."""
+    """A directory that can be `JAVA_HOME`; None if Java only comes with a Python package."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=os.path.join(home, "bin") if home else None)
     if found is None:

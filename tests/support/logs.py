@@ -1,4 +1,4 @@
-"""Short words for what tests do with a log."""
+"""Shorthands for what tests do with a log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BYTES = "application/octet-stream"
 
 
 class ManualClock:
-    """Time passes when a test says so."""
+    """A clock that only moves when a test says so."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self.now_ms = now_ms
@@ -47,7 +47,7 @@ def fork(path: str, source: str, offset: str | None = None, sub_offset: int = 0)
 
 
 async def read_all(log: Log, path: str, offset: str = "-1") -> bytes:
-    """Everything from an offset on, chunk by chunk, as a reader that catches up gets it."""
+    """Everything from an offset on, chunk by chunk, as a catch-up reader gets it."""
     content = b""
     position: Anchor | Offset = parse_offset(offset)
     while True:
@@ -65,7 +65,7 @@ def begin(work: Awaitable[R]) -> asyncio.Future[R]:
 
 
 async def turns(count: int = 10) -> None:
-    """Let everything happen that needs no thread; see `warm`."""
+    """Let everything run that needs no thread; see `warm`."""
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -77,14 +77,14 @@ async def warm(log: Log, *paths: str) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that a thread or a timer brings about."""
+    """Wait for something that a thread or a timer does."""
     async with asyncio.timeout(120):
         while not condition():
             await turns(1)
 
 
 async def outcome(work: Awaitable[R]) -> R | type[StreamError]:
-    """The result of a request, or what it was refused for."""
+    """The result of a request, or the error that refused it."""
     try:
         return await work
     except StreamError as error:
@@ -92,7 +92,7 @@ async def outcome(work: Awaitable[R]) -> R | type[StreamError]:
 
 
 class Ear:
-    """A listener that remembers what it was told."""
+    """A listener that records its notifications."""
 
     def __init__(self) -> None:
         self.heard: list[Event] = []
@@ -120,7 +120,7 @@ def bodies_of(mutations: list[Any]) -> list[bytes]:
 
 
 async def hold_a_commit(log: Log, engine: FaultyEngine, path: str = "held") -> None:
-    """Shut the gate with one commit at it, so that everything from now on gathers behind."""
+    """Shut the gate with one commit at it, so that everything from now on queues behind it."""
     with suppress(StreamError):
         await log.create(Create(path))
     engine.commit_gate.shut()

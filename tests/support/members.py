@@ -48,7 +48,7 @@ class Member:
             self.future.set_exception(error)
 
     def give_up(self) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
         if self.group is not None:
             self.group.leave(self)
         if not self.future.done():
@@ -62,7 +62,7 @@ class Member:
 async def wait_for_messages(
     groups: Groups, path: str, name: str, most: int = 1, consumer: str = "ann"
 ) -> list[tuple[str, str]]:
-    """Stay until there is something; receipts and messages."""
+    """Wait until there is something; returns receipts and messages."""
     member = Member(consumer, most)
     await member.join(groups, path, name)
     try:
@@ -78,7 +78,7 @@ async def wait_for_messages(
 async def fetch(
     groups: Groups, path: str, name: str, most: int = 10, consumer: str = "ann"
 ) -> list[tuple[str, str]]:
-    """Take what there is now."""
+    """Take what is available now."""
     member = Member(consumer, most)
     await member.join(groups, path, name)
     assert member.group is not None

@@ -1,7 +1,7 @@
-"""The protocol again, as naively as it can be written: what the real thing is compared with.
+"""The protocol again, as naively as it can be written, to compare the real thing with.
 
 Nothing is shared and nothing is clever here. A fork copies the lists of its source, a producer
-keeps every request it had accepted, the number of forks is found by looking at every stream.
+keeps every accepted request, and forks are counted by looking at every stream.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class ProducerHistory:
 
 @dataclass
 class PlainBody:
-    """A request body of which it is known what should come of it."""
+    """A request body with a known outcome."""
 
     sent: bytes
     messages: list[bytes] | None
-    """What it holds in JSON mode; None when it is no JSON."""
+    """Its messages in JSON mode; None if it is not JSON."""
 
 
 @dataclass
@@ -67,7 +67,7 @@ class PlainStream:
     lifetime_asked_for: bool = True
     appends: list[bytes] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
-    """The offset that was given out for the end of each append."""
+    """The offset given out for the end of each append."""
     messages: int = 0
     stream_seq: str | None = None
     producers: dict[str, ProducerHistory] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class PlainStreams:
     # ── Create ───────────────────────────────────────────────────────────────────────────────
 
     def create(self, wanted: PlainStream, body: PlainBody, now_ms: int) -> PlainStream | Refusal:
-        """Create the stream as wanted, or confirm that it is there, or say why not."""
+        """Create the stream as wanted, or confirm that it exists, or say why not."""
         there = self.streams.get(wanted.path)
         if there is not None:
             expired = there.is_expired(now_ms)
@@ -124,9 +124,10 @@ class PlainStreams:
     def fork_point(
         self, source_path: str, index: int | None, sub_offset: int, now_ms: int
     ) -> tuple[PlainStream, list[bytes], int] | Refusal:
-        """The appends that a fork begins with and the messages in them, or why it cannot be.
+        """The appends that a fork begins with and the messages in them, or why it cannot be
+        created.
 
-        `index` is the number of whole appends to take over, None for all of them.
+        `index` is the number of whole appends to inherit, None for all of them.
         """
         source = self.find(source_path, now_ms)
         if source is errors.StreamGone:
@@ -255,7 +256,7 @@ def _add(stream: PlainStream, body: PlainBody) -> None:
 
 
 def _messages_in(append: bytes) -> int:
-    """The messages of the model have no commas of their own."""
+    """Messages of the model contain no commas."""
     return append.count(b",")
 
 

@@ -1,6 +1,6 @@
-"""Node packages that tests use, installed where their lock file is.
+"""Node packages that tests use, installed next to their lock file.
 
-`make test` has installed them already; this is for whoever runs pytest himself.
+`make test` has installed them already; this is for running pytest directly.
 """
 
 from __future__ import annotations

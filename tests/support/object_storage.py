@@ -1,4 +1,4 @@
-"""S3 on this machine: `moto`, in a process of its own."""
+"""S3 on this machine: `moto`, in its own process."""
 
 from __future__ import annotations
 

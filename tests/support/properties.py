@@ -1,4 +1,4 @@
-"""What the property tests share: how many examples, and how to make up input.
+"""What the property tests share: how many examples, and how to generate input.
 
 No property here has a deadline: how fast a machine is says nothing about whether a rule holds.
 """
@@ -38,7 +38,7 @@ _escapes = st.one_of(
     st.integers(0xE000, 0xFFFF).map(lambda point: f"\\u{point:04X}"),
 )
 _strings = st.lists(_plain | _escapes, max_size=6).map(lambda parts: f'"{"".join(parts)}"')
-# Few different keys, so that an object often has one of them twice.
+# Few different keys, so that objects often have duplicates.
 _keys = st.sampled_from(['"a"', '"b"', r'"\u0061"', '""']) | _strings
 
 
@@ -58,7 +58,7 @@ def _containers(draw: st.DrawFn, inner: st.SearchStrategy[str]) -> str:
 json_texts = st.recursive(
     st.sampled_from(["null", "true", "false"]) | _numbers | _strings, _containers, max_leaves=8
 ).map(str.encode)
-"""One JSON value each, written in odd ways, without blanks around it."""
+"""One JSON value each, written in odd ways, without surrounding whitespace."""
 
 json_blanks = _blanks.map(str.encode)
-"""White space that JSON allows between values."""
+"""Whitespace that JSON allows between values."""

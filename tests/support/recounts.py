@@ -1,4 +1,4 @@
-"""Figures that are kept as things change, held against what there is."""
+"""Figures that are updated incrementally, checked against a full count."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Which worker runs which test (`make test`; the order of the tests is that of `turns`).
+"""Which worker runs which test (`make test`; `turns` sets the order of the tests).
 
-* Tests of Spark that share a session go to one worker, one after the other. Those that start a
-  Spark of their own go to another: two at once is as much as two cores bear.
+* Spark tests that share a session go to one worker, one after the other. Those that start their own
+  Spark go to another: two at once is as much as two cores can take.
 * All other tests are handed out in chunks, because neighbours share servers and data. Chunks are
   small at both ends: at the start because the longest tests come first, at the end so that no
-  worker has much left when the others have nothing to do. They end with a file where that is near.
+  worker has much left when the others are done. They end at the end of a file if one is near.
 
 A worker looks at the next test before it runs one, so it always holds two.
 """
@@ -85,13 +85,13 @@ class Schedule(LoadScheduling):  # type: ignore[misc]  # it has no types
         return chunk
 
     def _end_of_file(self, size: int) -> int:
-        """Where to end a chunk of about that size so that no file is cut in two."""
+        """Where to end a chunk of about that size so that no file is split."""
         tests = self.collection or []
         files = [_file(tests[index]) for index in self.pending[size - 1 : 2 * size]]
         return next((size + n for n, two in enumerate(pairwise(files)) if two[0] != two[1]), size)
 
     def _owner(self, lane: int, who: WorkerController) -> WorkerController:
-        """Whoever asked for it first, as long as he lives."""
+        """The worker that asked for it first, as long as it lives."""
         if self._owners.get(lane) not in self.node2pending:
             self._owners[lane] = who
         return self._owners[lane]

@@ -1,4 +1,4 @@
-"""Sealing by hand: what the service does in the background, at once and step by step."""
+"""Sealing by hand: does at once, step by step, what the service does in the background."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def seal(engine: SqliteEngine, runs: Sequence[int] | None = None, segment_bytes:
 
 
 def archive_all(archive: Archive, local_bytes_max: int) -> None:
-    """Bring everything to object storage, let go of some, remove what nobody needs."""
+    """Upload everything to object storage, evict some files, remove what is no longer needed."""
     for row in archive.to_upload():
         if archive.note_begun(row) and archive.upload(row):
             archive.note_uploaded(row)
     for row in archive.to_evict(local_bytes_max):
         archive.evict(row)
-    # What nobody needs any more goes when the catalogs that name it have gone.
+    # Files that are no longer needed are removed once the catalogs that name them are gone.
     for _ in range(4):
         archive.catalog(1_000)
         for row in archive.to_remove():
@@ -52,7 +52,7 @@ def archive_all(archive: Archive, local_bytes_max: int) -> None:
 def compact_once(
     engine: SqliteEngine, segment_bytes: int, archive: Archive | None = None, company: int = 2
 ) -> int:
-    """Rewrite what is worth it as the service does; says how many files came of it."""
+    """Rewrite what is worth it as the service does; returns how many files were written."""
     groups = choose(usable(engine.history), segment_bytes, company)
     for files in groups:
         rewriting = Rewriting(engine.history, [one.row for one in files])

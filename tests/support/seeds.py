@@ -1,8 +1,8 @@
-"""Where the choices of tests come from.
+"""Where tests get their random choices from.
 
-`make test` makes the same choices every time: a rare find must not break a change that has nothing
-to do with it. `make explore` makes choices that nobody made before. They all come from one number,
-the seed of the run, which is shown at the top of the report and repeats them.
+`make test` makes the same choices every time: a rare find must not break an unrelated change. `make
+explore` makes new choices. They all come from one number, the seed of the run, which is shown at
+the top of the report and reproduces them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 VARIABLE: Final = "EXPLORE_SEED"
 EXPLORED: Final = int(os.environ.get(VARIABLE, "0"))
-"""The seed of a run that explores; 0 if this one repeats what all others do."""
+"""The seed of an exploring run; 0 if this run makes the usual choices."""
 
 
 def one(usual: int) -> int:

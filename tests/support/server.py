@@ -1,4 +1,4 @@
-"""A Headwater server in a process of its own, for tests that need a real one.
+"""A Headwater server in its own process, for tests that need a real one.
 
     with ServerProcess("--data", str(tmp_path)) as server:
         httpx.put(server.stream_url("orders"))
@@ -31,16 +31,16 @@ POLL_INTERVAL_S = 0.02
 
 
 class ServerFailedError(RuntimeError):
-    """The server did not come up, or did not go down; the message holds what it wrote."""
+    """The server did not start, or did not stop; the message contains its output."""
 
 
-# Below the ports that the system gives to whoever asks for any, with a share for each worker, so
-# that nobody takes a port between our look at it and the start of the server.
+# Below the system's ephemeral ports, with a share for each worker, so that nobody takes a port
+# between our check and the start of the server.
 _PORTS: Final = range(20_000, 32_000)
 
 
 def _own_ports() -> Iterator[int]:
-    """The ports of this worker, round and round, from anywhere among them."""
+    """The ports of this worker, round and round, from a random start."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     own = _PORTS[worker :: int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))]
     start = random.SystemRandom().randrange(len(own))
@@ -53,8 +53,8 @@ _ports = _own_ports()
 def free_port() -> int:
     """Return a port that was free a moment ago.
 
-    Asking the server for port 0 would mean reading the answer from its output, and a restart has to
-    come back at the same address anyway.
+    Asking the server for port 0 would mean reading the answer from its output, and a restarted
+    server must keep its address anyway.
     """
     for port in itertools.islice(_ports, len(_PORTS)):
         with socket.socket() as probe, suppress(OSError):
@@ -113,7 +113,7 @@ class ServerProcess:
         """Start the process and return once ``/healthz`` answers 200."""
         if self._process is not None:
             raise RuntimeError("the server is already started")
-        # A file, not a pipe: a chatty server can never block on a reader that is not there.
+        # A file, not a pipe: a chatty server can never block on a missing reader.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process is reaped
         self._process = subprocess.Popen(
             [self.python, "-m", self.module, "serve", "--port", str(self.port), *self.args],
@@ -130,7 +130,7 @@ class ServerProcess:
             raise
 
     def stop(self) -> int:
-        """Ask the process to end (SIGTERM) and return its exit status."""
+        """Ask the process to exit (SIGTERM) and return its exit status."""
         process = self._running()
         process.terminate()
         try:
@@ -203,7 +203,7 @@ class ServerProcess:
             time.sleep(POLL_INTERVAL_S)
 
     def _is_healthy(self) -> bool:
-        # http.client, because it never goes through a proxy that the environment names.
+        # http.client, because it never uses a proxy from the environment.
         connection = http.client.HTTPConnection(HOST, self.port, timeout=5.0)
         try:
             connection.request("GET", "/healthz")

@@ -1,21 +1,21 @@
 """How tests share the machine when several workers run them (`make test`, `pytest -n 2`).
 
-* There are four more workers than cores, because tests wait a lot: for servers to start, for
-  disks, for time to pass. The public suite, for example, waits for three quarters of its time.
-* Tests of Spark and those that are marked `slow` come first: at the end the others would wait for
-  them. Which worker gets which tests is said in `schedule`.
-* Tests that are marked `late` come after the others and beside each other. They kill servers until
-  a time is over, and would get to less of that beside tests that load the machine. One of them
-  needs about half a core. Long and short ones take turns: a worker always holds two tests, and two
-  long ones in a row would keep everyone else waiting.
-* Tests that are marked `alone` come last, and each runs while no other worker runs anything. Those
-  are the ones that load every core themselves, or that would prove less beside any other load.
+* There are four more workers than cores, because tests wait a lot: for servers to start, for disks,
+  for time to pass. The public suite, for example, waits for three quarters of its time.
+* Spark tests and those marked `slow` come first: at the end the others would wait for them.
+  `schedule` decides which worker gets which tests.
+* Tests marked `late` come after the others and next to each other. They kill servers until a time
+  is over, and would achieve less of that next to tests that load the machine. One of them needs
+  about half a core. Long and short ones alternate: a worker always holds two tests, and two long
+  ones in a row would keep everyone else waiting.
+* Tests marked `alone` come last, and each runs while no other worker runs anything. They load every
+  core themselves, or would prove less next to any other load.
 * All others share the machine.
 
-A lock on this very file does it: everyone shares it for the length of a test, `alone` has it to
-itself. A test that wants it to itself also holds a second lock, which the others have to pass, so
-it waits for the tests that already run and for no later ones. Time spent waiting is no part of what
-pytest reports as the duration of a test.
+This is done with a lock on this very file: everyone shares it for the length of a test, `alone` has
+it exclusively. A test that wants it exclusively also holds a second lock, which the others have to
+pass, so it waits for the running tests and for no later ones. Time spent waiting is not part of
+what pytest reports as the duration of a test.
 
 Without workers there is nothing to share, and nothing is locked.
 """
@@ -43,7 +43,7 @@ def workers() -> int:
 
 
 def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The same tests, in the order of this module's opening comment."""
+    """The same tests, in the order described at the top of this module."""
     turns: dict[int, list[pytest.Item]] = {}
     for item in items:
         turns.setdefault(_turn(item), []).append(item)
@@ -65,7 +65,7 @@ def _turn(item: pytest.Item) -> int:
 
 @contextmanager
 def turn(item: pytest.Item) -> Iterator[None]:
-    """Hold what a test needs of the machine."""
+    """Hold the locks that a test needs."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         yield
         return

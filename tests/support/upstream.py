@@ -1,4 +1,4 @@
-"""A server that tests have Headwater fetch from. It does exactly what a test tells it to.
+"""A server for Headwater to fetch from in tests. It does exactly what a test tells it to.
 
     with Upstream() as upstream:
         upstream.on("/tokens", lambda peer: peer.answer(b"hello"))
@@ -58,7 +58,7 @@ class Peer:
             self.send(b"0\r\n\r\n")
 
     def wait_for_hangup(self) -> bool:
-        """Whether the server has gone away, as it should."""
+        """Whether the server has hung up, as it should."""
         self.socket.settimeout(PATIENCE_S)
         with suppress(OSError):
             return self.socket.recv(1) == b""
@@ -88,7 +88,7 @@ class Upstream:
         trace: TracebackType | None,
     ) -> None:
         self.over.set()
-        # A listener that is only closed goes on accepting on Linux while someone waits in accept.
+        # On Linux, closing a listener is not enough while a thread waits in accept.
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -98,7 +98,7 @@ class Upstream:
         return f"http://127.0.0.1:{self.port}"
 
     def on(self, path: str, script: Script) -> str:
-        """Say what happens at a path; returns its address."""
+        """Set what happens at a path; returns its address."""
         self.scripts[path] = script
         return self.url + path
 

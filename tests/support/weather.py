@@ -1,6 +1,6 @@
-"""Object storage on bad days: it fails, it takes its time, it loses ends, it remembers old lists.
+"""Object storage on bad days: it fails, is slow, loses the end of data, returns old lists.
 
-Stands in the place of the library that talks to it, so that everything above is the real thing.
+Replaces the library that talks to it, so that everything above is the real thing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 import obstore
 
 Call = tuple[str, str]
-"""What is asked (`put`, `get`, `get_range`, `list`, `delete`), of `segments` or of `catalogs`."""
+"""The operation (`put`, `get`, `get_range`, `list`, `delete`), on `segments` or on `catalogs`."""
 
 FAILS: Final = "fails"
 SLOW: Final = "slow"
@@ -25,7 +25,7 @@ class Weather:
     def __init__(self) -> None:
         self.faults: dict[Call, str] = {}
         self.struck: dict[Call, int] = {}
-        """How often each fault has been met with."""
+        """How often each fault occurred."""
         self._gate = threading.Event()
         self._old: dict[str, list[Any]] = {}
 
@@ -47,7 +47,7 @@ class Weather:
             assert self._gate.wait(60)
         return fault
 
-    # ── What the library has ─────────────────────────────────────────────────────────────────
+    # ── The interface of the library ─────────────────────────────────────────────────────────
 
     def put(self, store: Any, key: str, content: bytes | Path) -> None:
         if self._fault("put", key) == TRUNCATES:
@@ -74,7 +74,7 @@ class Weather:
         )
 
     def list(self, store: Any, *, prefix: str) -> Iterator[Any]:
-        # The list that there was when the weather was last good.
+        # The list from when the weather was last good.
         if self._fault("list", prefix) != OLD:
             self._old[prefix] = [*obstore.list(store, prefix=prefix)]
         return iter(self._old.get(prefix, []))
