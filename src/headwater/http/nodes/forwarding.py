@@ -84,7 +84,7 @@ class Forwarding:
         """Below these, a path of a request stands for one stream and what belongs to it."""
         app.elsewhere = self._known
         self.sealed: SealedAnswers | None = None
-        """Where there is object storage, answers what lies there of other nodes' streams."""
+        """Answers reads of other nodes' streams from object storage, if there is one."""
 
     def _known(self, request: Request) -> Deferred | Awaitable[Answer] | None:
         shard = self._places.get(request.path)

@@ -1,4 +1,4 @@
-"""Plain reads of other nodes' streams, answered here if all of it lies in object storage."""
+"""Plain reads of other nodes' streams, answered here if all of the chunk is in object storage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SealedAnswers:
         self._streams = streams
 
     def may_have(self, request: Request) -> bool:
-        """Whether it is worth trying. One that another node has passed on is for the owner."""
+        """Whether it is worth trying. A forwarded request is for the owner."""
         match = request.match
         if request.method != "GET" or request.hops or match is None:
             return False
@@ -27,7 +27,7 @@ class SealedAnswers:
         try:
             query = ReadQuery(request.query)
         except StreamError:
-            # Its owner says what is wrong with it.
+            # The owner reports what is wrong with it.
             return False
         if query.live is not None or query.until is not None or query.offset is Anchor.TAIL:
             return False

@@ -61,7 +61,7 @@ class CompactingTask(FileTask, Generic[W]):
 
     @abstractmethod
     def _begin(self, files: Sequence[SegmentRow]) -> W:
-        """Raises FileNotFoundError if it has to be another time."""
+        """Raises FileNotFoundError if the files cannot be rewritten now."""
 
     async def _rewrite(self, files: Sequence[FileUse]) -> bool:
         """Write a file that is not recorded yet; False if that was abandoned."""
@@ -100,7 +100,7 @@ class CompactingTask(FileTask, Generic[W]):
 
 
 class Compacting(CompactingTask[Rewriting]):
-    """Of files on this machine."""
+    """Compaction of files on this machine."""
 
     _history: SqliteHistory
 
@@ -144,7 +144,7 @@ class Compacting(CompactingTask[Rewriting]):
 
 
 class RemoteCompacting(CompactingTask[RemoteRewriting]):
-    """Of what is in object storage only."""
+    """Compaction of files that are only in object storage."""
 
     _history: RemoteHistory
 
@@ -178,7 +178,7 @@ class RemoteCompacting(CompactingTask[RemoteRewriting]):
         self._unfinished = None
 
     async def _is_at_its_place(self, rewriting: RemoteRewriting) -> bool:
-        """Bring the file to where it will be read; False if it is gone, and the old ones stay."""
+        """Upload the file; False if it is gone, in which case the old ones stay."""
         recording = rewriting.recording
         assert recording is not None
         if not recording.is_at_its_place:

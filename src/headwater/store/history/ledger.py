@@ -34,7 +34,7 @@ class Ledger:
     def __init__(self) -> None:
         self._runs: dict[int, tuple[int, int]] = {}
         self._since: dict[int, tuple[int, int] | None] = {}
-        """Runs that somebody is looking at in the database, and what was committed meanwhile."""
+        """Runs being looked up in the database, and what was committed to them since."""
         self._lock = Lock()
         self._kept = False
         self._barred: set[int] = set()
@@ -105,14 +105,14 @@ class Ledger:
                 self._put(run, (max(0, known[0] - size_bytes), until_ms))
 
     def look(self, runs: Iterable[int]) -> None:
-        """The database is about to be asked what is left of these; `settle` says what it was."""
+        """The database is about to be asked what is left of these; `settle` takes the answer."""
         with self._lock:
             self._since = dict.fromkeys(runs)
 
     def settle(self, run: int, left: tuple[int, int] | None) -> None:
         """What is left in rows of a run, size and oldest, after some of it was sealed.
 
-        What was committed since may be in that or not. To count it twice does no harm.
+        That may or may not include what was committed since. Counting it twice does no harm.
         """
         with self._lock:
             since = self._since.pop(run, None)

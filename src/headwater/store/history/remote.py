@@ -111,7 +111,7 @@ class RemoteHistory(History):
 
     @abstractmethod
     def rewriting(self, files: Sequence[SegmentRow]) -> RemoteRewriting:
-        """Raises FileNotFoundError when there is nothing left of it."""
+        """Raises FileNotFoundError if this node has no extents left in them."""
 
     # ── Removing segments ────────────────────────────────────────────────────────────────────
 
@@ -140,10 +140,10 @@ class RemoteHistory(History):
 
 
 class RemoteRewriting(Copying):
-    """A new segment out of what this node has in some old ones.
+    """A new segment made of this node's extents in some old ones.
 
-    It is announced and uploaded like any other before anything is made to lie in it. So whoever is
-    killed leaves what sealing would: segments that are complete as they are, and empty ones.
+    It is announced and uploaded like any other before any extent points to it. So a killed node
+    leaves what sealing would leave: segments that are complete as they are, and empty ones.
     """
 
     recording: Recording | None = None
@@ -156,7 +156,7 @@ class RemoteRewriting(Copying):
 
     @abstractmethod
     def record(self) -> bool:
-        """Make some extents lie in it, once it is at its place; True when there is more.
+        """Move some extents to it, once it is in its place; True if there are more.
 
         On the thread that commits."""
 

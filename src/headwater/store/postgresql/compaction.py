@@ -1,12 +1,12 @@
 """Compaction of the history of a PostgreSQL database; see `headwater.store.history.compaction`.
 
-What lies in a segment may belong to several nodes. Each rewrites what is its own, and the segment
-goes when all of them have. What is read for that comes from object storage, into files without a
-name that are gone with the process. The new segment is announced, uploaded and compared as in
-sealing before anything is made to lie in it, and whoever is killed leaves what sealing would.
+The extents of a segment may belong to several nodes. Each node rewrites its own, and the segment is
+removed when all of them have. The data is downloaded from object storage into unlinked files, which
+disappear with the process. As in sealing, the new segment is announced, uploaded and compared
+before any extent points to it, so a killed node leaves nothing that sealing would not leave.
 
-An extent is moved in a transaction that holds the row of its shard. So nobody else drops or moves
-it meanwhile, and what this node drops, it drops on the same thread.
+An extent is moved in a transaction that locks the row of its shard. So no other node can drop or
+move it at the same time, and this node drops extents on the same thread.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _OWNERS: Final = "streams t ON t.id = e.run LEFT JOIN shards h ON h.id = t.shard
 def uses(history: PostgresqlHistory) -> list[FileUse]:
     """How much of each complete segment belongs to this node.
 
-    Whether too little of it is needed depends on what all nodes need: what the others do counts
-    twice against it, as what this one needs does.
+    Whether too little of a segment is needed depends on all nodes: bytes that others need count
+    twice against rewriting it, like those that this one needs.
     """
     columns = ", ".join(f"s.{name}" for name in SEGMENT_COLUMNS.split(", "))
     found = history.query(
@@ -66,26 +66,26 @@ def _own_extents(history: PostgresqlHistory, segments: Iterable[int]) -> list[Ex
 
 
 class PostgresqlRewriting(RemoteRewriting):
-    """A new segment out of what this node has in some old ones."""
+    """A new segment made of this node's extents in some old ones."""
 
     _history: PostgresqlHistory
 
     def __init__(self, history: PostgresqlHistory, files: Sequence[SegmentRow]) -> None:
-        """Raises FileNotFoundError when there is nothing left of it."""
+        """Raises FileNotFoundError if this node has no extents left in them."""
         extents = _own_extents(history, [row.id for row in files])
         if not extents:
             raise FileNotFoundError("somebody else has it, or nobody needs it any more")
         super().__init__(history, {row.id: _borrowed(history, row) for row in files}, extents)
 
     def record(self) -> bool:
-        """Move some extents to the new segment; True when there is more. Where commits are made."""
+        """Move some extents to the new segment; True if there are more. On the commit thread."""
         history, stop = self._history, self.next_slice()
         if stop == self._recorded:
             history.finish(self.draft.id)
             return False
         old = sorted(self._segments)
         with history.transaction() as write:
-            # All at once and in order, as everybody does: nobody waits in a circle.
+            # All at once and in order, like everywhere else: this avoids deadlocks.
             held = "SELECT 1 FROM segments WHERE id = ANY(?) ORDER BY id FOR UPDATE"
             write(held, (bigints([*old, self.draft.id]),))
             begun = begin_recording(write, self.draft.id, history.node_id)
@@ -93,14 +93,14 @@ class PostgresqlRewriting(RemoteRewriting):
                 self._move(write, range(self._recorded, stop))
                 let_go(write, "id = ANY(?)", (bigints(old),), " AND maker IS NULL")
             history.step("before moving")
-        # If that failed, the same is tried again: what has moved already is left as it is then.
+        # If that failed, the same is tried again: extents already moved are then left as they are.
         self._recorded = stop
         history.step("moved")
         return begun
 
     def _move(self, write: Query, numbers: range) -> None:
         runs = bigints([self._joined[number][0].run for number in numbers])
-        # Held first: what is read after that stays as it is.
+        # Lock first: what is read after that cannot change.
         own = write(
             "SELECT t.id FROM streams t JOIN shards h ON h.id = t.shard"
             f" WHERE t.id = ANY(?) AND {_OWN} FOR SHARE OF h",
@@ -128,13 +128,13 @@ class PostgresqlRewriting(RemoteRewriting):
 
 
 def _borrowed(history: PostgresqlHistory, row: SegmentRow) -> ColdSegment:
-    """A segment to read to the end, beside the cache: nobody else will want the whole of it."""
+    """A segment to read to the end, not through the cache: no reader needs all of it."""
     history.ensure_directory()
     path = history.directory / f"{row.name}.old"
     try:
         segment = ColdSegment.begin(path, row, history.remote)
     except DataCorrupt:
-        # It stays as it is, for reads and `verify` to tell of.
+        # It stays as it is; reads and `verify` will report it.
         history.damaged.add(row.id)
         raise
     path.unlink()

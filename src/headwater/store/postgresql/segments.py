@@ -13,7 +13,7 @@ _EMPTY: Final = "NOT EXISTS (SELECT 1 FROM extents WHERE segment_id = segments.i
 
 
 def begin_recording(write: Query, segment_id: int, node_id: int) -> bool:
-    """Note that a segment is where it belongs; False if another node has taken it for abandoned."""
+    """Record that a segment is in its place; False if another node considers it abandoned."""
     return bool(
         write(
             f"UPDATE segments SET remote = {PRESENT} WHERE id = ? AND maker = ? RETURNING 1",
@@ -23,10 +23,10 @@ def begin_recording(write: Query, segment_id: int, node_id: int) -> bool:
 
 
 def let_go(write: Query, condition: str, values: tuple[object, ...], which: str = "") -> None:
-    """Nothing more comes into some segments, and maybe nothing lies in them by now.
+    """Nothing more is added to some segments, and by now they may have no extents.
 
-    They are held before anybody looks: whoever takes an extent out of them at the same time has
-    done so, or waits and then looks too.
+    They are locked before anything is read: a node that removes extents from them at the same time
+    has finished, or waits and then checks too.
     """
     found = write(f"SELECT id FROM segments WHERE {condition} ORDER BY id FOR UPDATE", values)
     write(
