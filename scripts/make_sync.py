@@ -65,16 +65,16 @@ KEPT_HERE = {
 }
 # Sentences that are true of only one of the two clients.
 WORDING = {
-    "server is enough. It belongs to the event loop that it is first used on.": (
-        "server is enough. It may be used from several threads; a reader, from one at a time."
+    "It belongs to the event loop that it is first used on.": (
+        "Several threads may use it; a reader, one at a time."
     ),
     "(plain or async)": "(without arguments)",
-    "If this is cancelled, the message has not been taken.": (
-        "If this is interrupted, the message has not been taken."
+    "cancelled, the message has not been accepted": (
+        "interrupted, the message has not been accepted"
     ),
     "when the iteration is cancelled": "when the iteration is interrupted",
     "start a task for each": "hand them to threads",
-    "Cancelling at any moment": "An interrupt at any moment",
+    "You can cancel at any time": "You can stop at any time",
 }
 
 HEADER = '''\

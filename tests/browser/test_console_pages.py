@@ -132,7 +132,7 @@ DISTORT = """
 # What could only be there if something was parsed, ran, or leads out of the page.
 PARSED = """
   const all = [...document.querySelectorAll("*")];
-  const listens = /^(on|style$)/;
+  const listens = /^on/;
   const known = /^(#|icon.svg$|style.css$|main.js$|blob:)/;
   const foreign = "x-evil, main script, main iframe, main img:not(.picture)";
   const leads = (one) => one.getAttribute("href") ?? one.getAttribute("src");

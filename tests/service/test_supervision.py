@@ -312,6 +312,7 @@ ENDS_WITH_A_REQUEST = {
     "http/feeds/long_poll.py",
     "http/resources/group_members.py",
     "http/wire/outcomes.py",
+    "http/reads.py",
     "http/nodes/passing.py",
     "http/resources/responses.py",
     "http/nodes/liveness.py",

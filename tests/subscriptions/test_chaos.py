@@ -87,10 +87,13 @@ class Storm:
         ]
         self.cover(body)
         self.reporting = True
-        # It may count or not; if not, the wake comes again.
-        with suppress(StreamError):
-            await self.world.callback(body, *acks, done=True)
-        self.reporting = False
+        try:
+            # It may count or not; if not, the wake comes again.
+            with suppress(StreamError):
+                await self.world.callback(body, *acks, done=True)
+        finally:
+            # Also if the receiver ends in the middle of it.
+            self.reporting = False
 
     def is_over(self) -> bool:
         """Whether nothing happens any more unless time passes."""

@@ -94,10 +94,14 @@ class EngineDatabase:
     def empty(self) -> None:
         deletes = [f"DELETE FROM {table};" for table in _TABLES.split(", ")]
         with self.connect() as connection:
+            if connection.execute("SELECT to_regclass('nodes')").fetchone() == (None,):
+                return  # No engine has used it.
             connection.execute(
                 (
-                    " ".join(deletes) + "DELETE FROM nodes; DELETE FROM bindings;"
-                    "UPDATE shards SET node_id = NULL, label = NULL;"
+                    # In the order in which nodes lock: one that is ending may still commit.
+                    "DELETE FROM nodes; UPDATE shards SET node_id = NULL, label = NULL;"
+                    + " ".join(deletes)
+                    + "DELETE FROM bindings;"
                     "ALTER SEQUENCE streams_ids RESTART; ALTER SEQUENCE groups_ids RESTART;"
                     "ALTER SEQUENCE subscriptions_ids RESTART;"
                 ).encode()

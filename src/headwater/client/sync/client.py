@@ -29,7 +29,7 @@ class Headwater(BlockingContext[AsyncHeadwater]):
             print(greetings.read_text())
 
     Connections are pooled and shared by everything the client creates, so one client per server is
-    enough. It belongs to the event loop that it is first used on.
+    enough. Several threads may use it; a reader, one at a time.
 
     Args:
         url: the server's address. Streams are below `/v1/stream`, unless the address has a path of

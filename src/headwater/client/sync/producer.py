@@ -41,7 +41,7 @@ class Producer(BlockingContext[AsyncProducer]):
         """Put a message into the buffer, waiting while it is full.
 
         A list is several messages, as for `Stream.append`; they are stored together. If this is
-        cancelled, the message has not been accepted.
+        interrupted, the message has not been accepted.
         """
         if self._async._loop is None:
             self._portal.call(self._async._prepare())

@@ -23,7 +23,7 @@ class Reader(BlockingContext[AsyncReader]):
                 handle(message)
                 save(str(reader.position))
 
-    You can cancel at any time and lose nothing: `position` is always after the last item that was
+    You can stop at any time and lose nothing: `position` is always after the last item that was
     yielded, and you can use the same reader again. The reader survives lost connections and busy
     servers; an error it raises is final.
     """

@@ -304,10 +304,11 @@ class RequestReader:
 
     def on_headers_complete(self) -> None:
         self.steps += 1
+        if self._refused:
+            return
         parser = self._parser
         self.http_1_0 = parser.get_http_version() == "1.0"
-        if not self._refused:
-            self._check_head()
+        self._check_head()
         if self._refused:
             return
         path, _, query = self._url.partition(b"?")
