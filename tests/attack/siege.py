@@ -32,6 +32,7 @@ from headwater.store.key_file import change_keys
 from tests.attack.bystander import Bystander, percentile
 from tests.attack.peer import MIB
 from tests.crash.wire import Wire
+from tests.support.processes import committers
 from tests.support.server import ServerProcess
 
 P99_S_MAX: Final = 0.25
@@ -113,8 +114,10 @@ class Load:
     def _measure(self) -> None:
         if self._server.is_running:
             with suppress(OSError):
-                pages = Path(f"/proc/{self._server.pid}/statm").read_text().split()[1]
-                self.peak_bytes = max(self.peak_bytes, int(pages) * os.sysconf("SC_PAGE_SIZE"))
+                processes = [self._server.pid, *committers(self._server.pid)]
+                texts = [Path(f"/proc/{pid}/statm").read_text() for pid in processes]
+                pages = sum(int(text.split()[1]) for text in texts)
+                self.peak_bytes = max(self.peak_bytes, pages * os.sysconf("SC_PAGE_SIZE"))
 
 
 @dataclass

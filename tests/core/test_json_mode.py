@@ -259,6 +259,29 @@ def test_a_limit_changes_nothing_but_how_many_get_in(
     assert found == outcome_of(lambda: encode_plainly(body, messages_max))
 
 
+some_blanks = st.sampled_from([b"", b"", b"", b" ", b"\r\n\t"])
+
+
+@THOROUGH
+@given(
+    st.lists(st.tuples(some_blanks, st.integers(0, 999), some_blanks), min_size=1, max_size=60),
+    some_blanks,
+    st.integers(1, 40),
+)
+def test_blanks_between_messages_are_dropped_from_every_piece(
+    elements: list[tuple[bytes, int, bytes]], outside: bytes, piece_bytes: int
+) -> None:
+    """Pieces without any are kept as they were sent."""
+    messages = [b'{"n": %d, "t": ","}' % number for _, number, _ in elements]
+    parts = [b"".join((a, m, b)) for (a, _, b), m in zip(elements, messages, strict=True)]
+    body = b"".join((outside, b"[", b",".join(parts), b"]", outside))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_mode, "_WINDOW_BYTES", piece_bytes)
+        patch.setattr(json_mode, "_LARGE_BYTES", 2 * piece_bytes)
+        stored, count = json_mode.encode(body)
+    assert (stored, count) == (b"".join(m + b"," for m in messages), len(messages))
+
+
 @THOROUGH
 @given(st.binary(max_size=60) | st.text(alphabet='[]{},"\\a1 ', max_size=60).map(str.encode))
 def test_a_limit_lets_nothing_else_in(body: bytes) -> None:

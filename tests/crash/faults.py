@@ -30,9 +30,10 @@ def _shimmed(**variables: str) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(filter(None, path)), **variables}
 
 
-def power_loss(seed: int) -> dict[str, str]:
-    """An environment in which what was not synced is lost when the process is killed."""
-    return _shimmed(FAULTS_POWER_LOSS=str(seed))
+def power_loss(logs: Path) -> dict[str, str]:
+    """An environment in which it is known what was not synced; see `tests.crash.power`."""
+    logs.mkdir(exist_ok=True)
+    return _shimmed(FAULTS_POWER_LOSS=str(logs))
 
 
 class Disk:

@@ -11,9 +11,8 @@ import pytest
 import uvloop
 
 from tests.crash.check import check_directory, until_more
-from tests.crash.faults import power_loss
 from tests.crash.jobs import Shift
-from tests.crash.test_kill import reap, settings
+from tests.crash.test_kill import DATA, reap, server_that_loses, settings
 from tests.support.server import ServerProcess
 
 SHARE_OF_TIME = 0.12
@@ -56,11 +55,9 @@ def test_work_is_done_exactly_once(
     lost: str, tmp_path: Path, crash_seconds: int, seed: int
 ) -> None:
     rng = Random(seed)
-    server = ServerProcess(
-        *settings(tmp_path, rng), env=power_loss(seed) if lost == "power" else {}
-    )
+    server = server_that_loses(lost, tmp_path, rng)
     try:
-        uvloop.run(shifts(server, tmp_path, crash_seconds * SHARE_OF_TIME, rng))
+        uvloop.run(shifts(server, tmp_path / DATA, crash_seconds * SHARE_OF_TIME, rng))
     except BaseException:
         print(f"--- server ---\n{server.stderr[-20_000:]}")
         raise

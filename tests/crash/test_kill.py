@@ -6,7 +6,7 @@ lets `headwater verify` look at what is left, starts it again and reads everythi
 
 Killing a process leaves what it wrote in the hands of the operating system, so it says nothing
 about whether data was synced to the disk in time. Hence the second variant, in which everything
-that was not synced is lost with the process.
+that was not synced is lost with the processes; see `power`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ import uvloop
 
 from tests.crash.check import check_directory, until_more
 from tests.crash.crew import Crew
-from tests.crash.faults import power_loss
+from tests.crash.power import PoweredServer
 from tests.support.sealing import SEALING_AT_ONCE
 from tests.support.server import ServerFailedError, ServerProcess
 
+DATA = "data"
 SHARE_OF_TIME = {"process": 0.65, "power": 0.35}
 ROUNDS_MIN = 8
 DONE_MIN = 20
@@ -82,14 +83,12 @@ def settings(directory: Path, rng: Random) -> tuple[str, ...]:
 
 async def rounds_of(server: ServerProcess, directory: Path, seconds: float, rng: Random) -> None:
     crew = Crew(server.port, rng)
-    # With what is not synced in the server's memory, another process sees nothing but gaps.
-    can_look_inside = not server.env
     deadline = time.monotonic() + seconds
     server.start()
     rounds = 0
     while rounds < ROUNDS_MIN or time.monotonic() < deadline:
         crash_after_s = rng.choice((rng.uniform(0.05, 0.5), rng.uniform(0.5, 3)))
-        look_at = directory if can_look_inside and rng.random() < 0.2 else None
+        look_at = directory if rng.random() < 0.2 else None
         await crew.work_until(crash(server, crash_after_s, look_at, crew))
         check_directory(directory)
         if rng.random() < 0.25:
@@ -108,6 +107,14 @@ async def rounds_of(server: ServerProcess, directory: Path, seconds: float, rng:
     assert crew.unavailable == 0, "nothing is wrong with the disk"
 
 
+def server_that_loses(lost: str, directory: Path, rng: Random) -> ServerProcess:
+    """Its process or its power when it is killed."""
+    data = directory / DATA
+    if lost == "power":
+        return PoweredServer(data, directory / "unsynced", rng, *settings(data, rng))
+    return ServerProcess(*settings(data, rng))
+
+
 @pytest.mark.late
 @pytest.mark.crash
 @pytest.mark.slow
@@ -116,11 +123,10 @@ def test_what_was_acknowledged_survives(
     lost: str, tmp_path: Path, crash_seconds: int, seed: int
 ) -> None:
     rng = Random(seed)
-    server = ServerProcess(
-        *settings(tmp_path, rng), env=power_loss(seed) if lost == "power" else {}
-    )
+    server = server_that_loses(lost, tmp_path, rng)
+    seconds = crash_seconds * SHARE_OF_TIME[lost]
     try:
-        uvloop.run(rounds_of(server, tmp_path, crash_seconds * SHARE_OF_TIME[lost], rng))
+        uvloop.run(rounds_of(server, tmp_path / DATA, seconds, rng))
     except BaseException:
         print(f"--- server ---\n{server.stderr[-20_000:]}")
         raise

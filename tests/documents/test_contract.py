@@ -157,6 +157,14 @@ def test_a_body_that_is_not_whole_frames(documents: Documents, body: bytes) -> N
     assert documents.send("HEAD", path).headers["Stream-Next-Offset"] == BEGINNING
 
 
+def test_a_head_that_was_seen_before_changes_nothing(documents: Documents) -> None:
+    path, writer = documents.create(), Writer()
+    for _ in range(5):
+        assert documents.add(path, *writer.type("x")).status == 204
+        reply = documents.send("POST", path, headers=OCTETS, body=b"\x01")
+        assert (reply.status, error_code(reply)) == (400, "INVALID_REQUEST")
+
+
 def test_an_empty_body(documents: Documents) -> None:
     reply = documents.send("POST", documents.create(), headers=OCTETS)
     assert (reply.status, error_code(reply)) == (400, "INVALID_REQUEST")

@@ -7,6 +7,7 @@ the memory engine's own tables, and a crash starts again from there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from itertools import count
 from threading import RLock
 
@@ -151,6 +152,27 @@ class GroupMachine(RuleBasedStateMachine):
         self.acked |= done
         for number in done:
             del self.leases[number]
+
+    @rule(data=st.data(), requests=st.integers(1, 4))
+    def acknowledge_together(self, data: st.DataObject, requests: int) -> None:
+        """Several requests are decided as if one came after the other."""
+        wanted = [data.draw(self.some_receipts()) for _ in range(requests)]
+        alone = deepcopy(self.state)
+        expected: list[Outcome] = []
+        for receipts in wanted:
+            decision = decisions.decide(alone, Ack(receipts), self.now_ms)
+            expected.append(decision.reply)
+            for mutation in decision.mutations:
+                evolve(alone, mutation)
+        together = decisions.decide_acks(self.state, wanted, self.now_ms)
+        assert together.reply == expected
+        self.keep(together.mutations)
+        assert self.state.outstanding == alone.outstanding
+        assert (self.state.held, self.state.keys) == (alone.held, alone.keys)
+        for outcome in expected:
+            for message in outcome.done:
+                self.acked.add(message.ref.number)
+                del self.leases[message.ref.number]
 
     @rule(data=st.data(), delay_ms=st.sampled_from([0, 0, 50, 500]), counts=st.booleans())
     def give_back(self, data: st.DataObject, delay_ms: int, counts: bool) -> None:

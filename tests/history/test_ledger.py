@@ -29,6 +29,31 @@ def test_a_stream_with_much_in_rows_is_due_and_takes_along_what_will_be_before_l
     assert kept.due(POLICY, 60) == [(2, 100), (3, 50)]
 
 
+def test_long_streams_that_fill_a_file_are_due_together() -> None:
+    policy = SealPolicy(after_ms=10**9, segment_bytes=16 * MIB)
+    few = (1, 4 * MIB, 50), (2, 5 * MIB, 50), (4, 2 * MIB, 50), (5, 2 * MIB - 1, 50)
+    assert ledger(*few, (3, 4 * MIB - 1, 50)).due(policy, 60) == [], "the third is too short"
+    kept = ledger(*few, (3, 4 * MIB, 50))
+    assert [one.run for one in kept.due(policy, 60)] == [1, 2, 3, 4]
+
+
+def test_short_streams_do_not_fill_a_file_however_little_makes_one_due() -> None:
+    policy = SealPolicy(after_bytes=3 * MIB, after_ms=10**9, segment_bytes=5 * MIB)
+    assert ledger(*((run, 2 * MIB - 1, 50) for run in range(9))).due(policy, 60) == []
+    assert len(ledger(*((run, 2 * MIB, 50) for run in range(2))).due(policy, 60)) == 2
+
+
+def test_streams_are_examined_for_a_file_only_after_more_has_come() -> None:
+    policy = SealPolicy(after_ms=10**9, segment_bytes=16 * MIB)
+    kept = ledger((0, 4 * MIB, 50), *((run, 3 * MIB, 50) for run in range(1, 6)))
+    counted = kept._runs = Counted(kept._runs)
+    assert kept.due(policy, 60) == []
+    assert kept.due(policy, 61) == []
+    assert counted.looks == 1
+    kept.survey([(run, MIB, 50) for run in range(6)])
+    assert len(kept.due(policy, 62)) == 6
+
+
 def test_an_old_row_is_due_and_takes_along_what_will_be_before_long() -> None:
     kept = ledger((1, 5, 1_000), (2, 5, 1_499), (3, 5, 1_501))
     assert kept.due(POLICY, 1_999) == []

@@ -14,6 +14,7 @@ from headwater.core.decisions import Create
 from headwater.core.errors import StorageUnavailable
 from headwater.core.groups.commands import Ack
 from headwater.core.groups.config import GroupConfig
+from headwater.core.groups.mutations import MessagesSettled
 from headwater.http.messages import Response
 from headwater.http.resources.group_members import Fetch
 from headwater.service.groups.operations import Groups
@@ -101,3 +102,41 @@ async def test_when_the_member_hangs_up_the_acknowledgement_holds(
     assert (await ack(groups, "s", "g", receipt)).stale == [receipt]
     group = await groups.get("s", "g")
     assert group.lag == 1
+
+
+async def test_acknowledgements_that_come_together_are_stored_together(
+    groups: Groups, engine: FaultyEngine
+) -> None:
+    """Each has its own answer; a receipt that comes twice counts once."""
+    (one, _), (two, _) = await fetch(groups, "s", "g", 2)
+    group = await groups.get("s", "g")
+    replies = [group.settle(Ack(receipts)) for receipts in ([one], [two, one], ["1.2.3"])]
+    outcomes = [await reply for reply in replies]
+    assert [len(outcome.done) for outcome in outcomes] == [1, 1, 0]
+    assert [outcome.stale for outcome in outcomes] == [[], [one], ["1.2.3"]]
+    settled = [m for commit in engine.commits for m in commit if isinstance(m, MessagesSettled)]
+    assert len(settled) == 1
+
+
+async def test_acknowledgements_that_come_together_fail_together(
+    groups: Groups, engine: FaultyEngine
+) -> None:
+    (one, _), (two, _) = await fetch(groups, "s", "g", 2)
+    group = await groups.get("s", "g")
+    engine.fail_next(Fault.BEFORE)
+    replies = [group.settle(Ack([receipt])) for receipt in (one, two)]
+    for reply in replies:
+        with pytest.raises(StorageUnavailable):
+            await reply
+
+
+async def test_an_acknowledgement_of_a_copy_that_just_became_void_is_refused(
+    groups: Groups,
+) -> None:
+    ((receipt, _),) = await fetch(groups, "s", "g", 1)
+    group = await groups.get("s", "g")
+    acked = group.settle(Ack([receipt]))
+    group.forget_state()
+    with pytest.raises(StorageUnavailable):
+        await acked
+    assert (await ack(groups, "s", "g", receipt)).stale == [], "it can be repeated"

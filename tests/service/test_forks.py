@@ -18,9 +18,9 @@ from headwater.core.errors import (
 )
 from headwater.core.limits import Limits
 from headwater.core.stream import Deleted
+from headwater.service.batches import Batch
 from headwater.service.entries import Event
 from headwater.service.log import Log
-from headwater.service.writer import Batch
 from tests.service.conftest import StartLog
 from tests.support.faulty_engine import Fault, FaultyEngine
 from tests.support.logs import (

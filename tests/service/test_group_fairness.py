@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,3 +73,27 @@ def test_one_that_takes_no_more_starves_nobody(batches: list[int], others: int) 
     got = asyncio.run(_hand_out([1] + [1000] * others, batches, 10_000))
     assert sum(got) == sum(batches)
     assert max(got[1:]) - min(got[1:]) <= len(batches), "each in turn"
+
+
+async def test_with_plenty_for_all_each_gets_its_whole_share() -> None:
+    """More is wanted than is read at once. Parts would only mean more requests."""
+    log = await Log.start(MemoryEngine(), clock=ManualClock())
+    groups = await Groups.start(log)
+    await log.create(Create("s", JSON))
+    await log.append("s", json("[" + ",".join(["1"] * 1_500) + "]"))
+    await groups.put("s", "g", GroupConfig(max_in_flight=10_000))
+    members = [Member(f"m{number}", 300) for number in range(5)]
+    for member in members:
+        await member.join(groups, "s", "g")
+    given = await asyncio.gather(*[member.future for member in members])
+    assert list(map(len, given)) == [300] * 5
+    groups.stop()
+    await log.stop()
+
+
+@pytest.mark.parametrize("messages, max_in_flight", [(1_100, 10_000), (5_000, 1_100)])
+async def test_without_plenty_everyone_gets_a_part(messages: int, max_in_flight: int) -> None:
+    """Too few messages, or too little room, for what all of them want."""
+    got = await _hand_out([900, 900, 900], [messages], max_in_flight)
+    assert sum(got) == 1_100
+    assert max(got) - min(got) <= 1

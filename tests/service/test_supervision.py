@@ -253,7 +253,7 @@ async def test_groups_and_subscriptions_are_seen_when_they_fail(
     await groups.put("s", "g", GroupConfig())
     group = await groups.get("s", "g")
     flaky = Flaky()
-    monkeypatch.setattr(group, "_step", flaky.asynchronously)
+    monkeypatch.setattr(group, "_prepare", flaky)
     group.kick()
     await until(lambda: "groups" in log.problems())
     groups.stop()

@@ -159,7 +159,7 @@ def test_a_commit_that_fails_for_no_reason_of_sqlite_leaves_nothing_either(
             def fail(*_: object) -> None:
                 raise MemoryError
 
-            patch.setattr("headwater.store.sqlite.engine.write_change", fail)
+            patch.setattr("headwater.store.sqlite.commits.write_change", fail)
             with pytest.raises(MemoryError):
                 engine.commit(GOOD)
         loaded = engine.streams.load("s")

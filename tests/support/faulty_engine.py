@@ -107,6 +107,7 @@ class FaultyEngine:
         self.history = inner.history
         self.lease = inner.lease
         self.membership = inner.membership
+        self.committer = None
         self.commit_gate = Gate()
         self.fail_reads: StorageUnavailable | None = None
         self.commits: list[list[AnyMutation]] = []

@@ -103,12 +103,12 @@ def pieces(body: bytes, cuts: list[int]) -> Iterator[tuple[int, bytes]]:
     for start, cut in pairwise([0, *cuts]):
         yield start, piece(body, start, cut)
     last = cuts[-1] if cuts else 0
-    yield last, b"[%b" % body[last + 1 :]
+    yield last, b"".join((b"[", memoryview(body)[last + 1 :])) if cuts else body
 
 
 def piece(body: bytes, start: int, cut: int) -> bytes:
     """The array of what lies between a bracket or comma and the next cut."""
-    return b"[%b]" % body[start + 1 : cut]
+    return b"".join((b"[", memoryview(body)[start + 1 : cut], b"]"))
 
 
 def _cut_near(body: bytes, place: int, depth: int, *, in_string: bool) -> int | None:

@@ -7,7 +7,7 @@ Together they bound the memory of a server (`Limits.memory_bytes_max`), whatever
 - what is queued: bodies and the stored form of each, appends before their commit, answers that
   nobody reads, and hot tails
 - copies of the largest possible body: two while SQLite writes it, two while it is sealed
-- SQLite's cache, two answers of `_bulk` being built, and the process itself
+- SQLite's cache, two answers of `_bulk` being built, the process itself and the committer
 - a head and a small body for every connection, and the entry of every stream in use
 """
 
@@ -40,6 +40,7 @@ FOLLOWED_MAX = 256
 # Memory, besides what can be configured.
 PROCESS_BYTES = 128 * MIB
 ENGINE_CACHE_BYTES = 64 * MIB
+COMMITTER_BYTES = ENGINE_CACHE_BYTES + 64 * MIB
 BULK_BYTES = 2 * 80 * MIB
 CONNECTION_BYTES = 32 * KIB
 STREAM_BYTES = 4 * KIB
@@ -143,7 +144,7 @@ class Limits:
         """The most memory a server uses; see the module docstring."""
         waiting = 2 * self.bodies_bytes_max + self.queue_bytes_max + self.buffers_bytes_max
         crowds = self.connections_max * CONNECTION_BYTES + self.streams_in_memory_max * STREAM_BYTES
-        fixed = PROCESS_BYTES + ENGINE_CACHE_BYTES + BULK_BYTES
+        fixed = PROCESS_BYTES + ENGINE_CACHE_BYTES + COMMITTER_BYTES + BULK_BYTES
         return waiting + self.hot_bytes_max + _COPIES * self.body_bytes_max + crowds + fixed
 
     @staticmethod

@@ -12,6 +12,7 @@ names of live queries (`touch/meta` and the like) after another segment.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from headwater.core.errors import InvalidPath
@@ -57,6 +58,8 @@ def split_touch(path: str) -> tuple[str, str] | None:
     return (owner, name) if found and owner and name in TOUCH_NAMES else None
 
 
+# Every request checks one, and most of them one that was checked before.
+@lru_cache(maxsize=1024)
 def check_path(path: str) -> str:
     """Return the path if it is valid for a stream."""
     if len(path) > PATH_BYTES_MAX:

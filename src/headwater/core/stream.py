@@ -18,6 +18,7 @@ from headwater.core import content_types
 from headwater.core.expiry import FOREVER, Lifetime
 from headwater.core.lineage import ForkRequest, Lineage
 from headwater.core.live.profile import GENERIC, Profile
+from headwater.core.offsets import format_offset
 from headwater.core.producers import ProducerStamp, ProducerState, state_after
 from headwater.core.retention import Retention, trim_due_at_first
 from headwater.core.unique_ids import UniqueIds
@@ -51,6 +52,18 @@ class StreamConfig:
     @cached_property
     def is_json(self) -> bool:
         return content_types.is_json(self.content_type)
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether nothing but its content type matters for an append."""
+        return (
+            self.lifetime == FOREVER
+            and self.unique_ids is None
+            and self.profile == GENERIC
+            and self.retention is None
+            and self.kept_from == 0
+            and not self.relaxed
+        )
 
 
 @dataclass(slots=True)
@@ -127,7 +140,7 @@ class MessageId(NamedTuple):
     position: int
 
 
-class Appended(msgspec.Struct, frozen=True, gc=False):
+class Appended(msgspec.Struct, frozen=True, gc=False, tag=True, array_like=True):
     """One append, already in stored form. The hot path: one of these per request.
 
     The garbage collector need not track them: one cannot contain a reference cycle, and an engine
@@ -153,6 +166,10 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
         return self.start + len(self.body)
 
     @property
+    def next_offset(self) -> str:
+        return format_offset(self.stream_id, self.start + len(self.body))
+
+    @property
     def stands_alone(self) -> bool:
         """Whether it changes only the tail of its stream."""
         return (
@@ -163,13 +180,13 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-class Closed(msgspec.Struct, frozen=True):
+class Closed(msgspec.Struct, frozen=True, tag=True, array_like=True):
     stream_id: int
     at_ms: int
     producer: ProducerStamp | None = None
 
 
-class ProducerAdvanced(msgspec.Struct, frozen=True):
+class ProducerAdvanced(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """A producer's request was accepted but stored nothing: all its messages were duplicates."""
 
     stream_id: int
@@ -204,14 +221,14 @@ class Trimmed(msgspec.Struct, frozen=True):
     config: StreamConfig
 
 
-class TrimPlanned(msgspec.Struct, frozen=True):
+class TrimPlanned(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """When to check again whether the stream keeps more than it has to; None: after an append."""
 
     stream_id: int
     due_ms: int | None
 
 
-class Touched(msgspec.Struct, frozen=True):
+class Touched(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The time of the last access, stored now and then for streams with a TTL."""
 
     stream_id: int
@@ -281,7 +298,7 @@ def evolve(state: StreamState, mutation: Mutation) -> None:
     """Fold one mutation into the state it belongs to."""
     match mutation:
         case Appended():
-            state.tail = mutation.end
+            state.tail = mutation.start + len(mutation.body)
             state.messages = mutation.first_message + mutation.messages
             if mutation.producer is not None:
                 _advance(state, mutation.producer, mutation.at_ms)
@@ -289,7 +306,8 @@ def evolve(state: StreamState, mutation: Mutation) -> None:
                 state.last_stream_seq = mutation.stream_seq
             if mutation.trim_due_ms is not None:
                 state.trim_due_ms = mutation.trim_due_ms
-            _touch(state, mutation.at_ms)
+            if mutation.at_ms > state.touched_at_ms:
+                state.touched_at_ms = mutation.at_ms
         case Closed():
             state.closed = True
             state.closed_by = mutation.producer

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from headwater.core.errors import InvalidPath, StreamError
 from headwater.core.paths import check_path
 from headwater.http.access.gate import Gate
 from headwater.http.answers import NO_STORE
-from headwater.http.browsers import Browsers
+from headwater.http.browsers import Browsers, is_from_page
 from headwater.http.cors import METHODS, preflight_headers
 from headwater.http.errors import error_response, not_allowed, plain_error
 from headwater.http.messages import Answer, Deferred, Request, Response
@@ -31,6 +32,7 @@ class App:
         self._gate = gate
         self.elsewhere: Callable[[Request], Deferred | Awaitable[Answer] | None] | None = None
         """In a cluster: answers requests known to belong to another node, once past the gate."""
+        self._remembers = False
         self.documents_root = documents_root
         self._browsers = browsers or Browsers(None, None)
         self._preflight = [*(preflight_headers() if cors else [("Allow", METHODS)]), NO_STORE]
@@ -41,6 +43,13 @@ class App:
             return self.answer(request)
         except StreamError as error:
             return error_response(error)
+
+    def remember_heads(self) -> None:
+        """Let requests whose head has passed once go straight to their handler.
+
+        Only if nothing comes before this app, and nothing in it depends on more than the head.
+        """
+        self._remembers = self._gate is None
 
     def screen(self, request: Request, most: int) -> Response | int:
         """How much body to read. Bodies from unknown senders are not read at all."""
@@ -86,6 +95,8 @@ class App:
             check_path(args[0])
         if handler is None:
             return not_allowed(resource.allow)
+        if self._remembers and request.head is not None and not is_from_page(request):
+            request.head.handler = partial(_call, handler, args)
         return handler(request, *args)
 
     async def _dispatch_after(
@@ -96,6 +107,10 @@ class App:
         if isinstance(reply, Deferred):
             return await reply.resolve()
         return reply if isinstance(reply, Answer) else await reply
+
+
+def _call(handler: Handler, args: tuple[str, ...], request: Request) -> Reply:
+    return handler(request, *args)
 
 
 def _bound(resource: Resource, resources: Resources) -> dict[str, Handler]:

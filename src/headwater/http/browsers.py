@@ -34,7 +34,7 @@ class Browsers:
             host = headers.get(_HOST)
             if host is not None and host not in self._known_hosts:
                 self._check_host(host, self._hosts)
-        if _ORIGIN in headers or _SITE in headers:
+        if is_from_page(request):
             self._check_page(request, match)
 
     def _check_host(self, host: bytes, names: frozenset[str]) -> None:
@@ -54,6 +54,10 @@ class Browsers:
             content_type = (_text(request, CONTENT_TYPE) or "")[:CONTENT_TYPE_CHARS_MAX]
             if not content_types.is_json(content_type):
                 raise JsonRequired
+
+
+def is_from_page(request: Request) -> bool:
+    return _ORIGIN in request.headers or _SITE in request.headers
 
 
 def _changes_something(request: Request, match: Match) -> bool:

@@ -21,7 +21,7 @@ from headwater.core.errors import InvalidHeader
 from headwater.http.headers import REQUEST_ID
 from headwater.http.wire.body_budget import Claim
 from headwater.http.wire.reader_budget import NODES, ReaderBudget
-from headwater.service.replies import Reply
+from headwater.service.replies import Reply, Waiter
 from headwater.store.engine.appends import Piece
 
 if TYPE_CHECKING:
@@ -244,6 +244,19 @@ class Deferred(msgspec.Struct, frozen=True):
 
     async def resolve(self) -> Answer:
         return self.render(await self.future)
+
+
+class Shortcut(Protocol):
+    """The way from a body to a commit and back, for the most frequent requests.
+
+    Everything that a request says but for its body is known, and so is that it may be answered.
+    """
+
+    def take(self, body: bytes, waiter: Waiter) -> bool:
+        """Pass it on: the waiter is settled by the commit. False if this has done nothing."""
+
+    def render(self, outcome: Any) -> bytes:
+        """The headers of the answer, which is a 204, for what the waiter was settled with."""
 
 
 Handler = Callable[[Request], Answer | Deferred | Awaitable[Answer]]

@@ -21,8 +21,8 @@ from headwater.core.producers import ProducerStamp
 from headwater.core.responses.about import Reason
 from headwater.core.responses.ending import decide_end
 from headwater.core.responses.gathering import Gathering
+from headwater.service.batches import Effect
 from headwater.service.log import Log
-from headwater.service.writer import Effect
 
 if TYPE_CHECKING:
     import httpx

@@ -18,7 +18,7 @@ from headwater.service.entries import Entry
 from headwater.service.forks import ids_of
 from headwater.service.producers import Forgetting
 from headwater.service.reordering import WaitingRoom
-from headwater.service.replies import Reply
+from headwater.service.replies import Reply, Waiter
 from headwater.service.seeking import SeekingLog
 
 # JSON bodies of at least this size are parsed on a thread.
@@ -29,6 +29,20 @@ class AppendingLog(SeekingLog):
     producer_limits: ProducerLimits
     forgetting: Forgetting
     _waiting_room: WaitingRoom
+
+    def append_plain(
+        self, path: str, content_type: str | None, body: bytes, waiter: Waiter
+    ) -> bool:
+        """The usual append in the fewest steps: the waiter is settled with what was committed.
+
+        False if nothing was done, because `append` has to decide.
+        """
+        entry = self._registry.ready(path)
+        state = None if entry is None else entry.state
+        if entry is None or state is None or len(body) >= LARGE_BYTES:
+            return False
+        append = decisions.plain_append(state, content_type, body, self.clock())
+        return append is not None and self.writer.submit_append(entry, append, waiter)
 
     def append(self, path: str, command: Append) -> Awaitable[AppendReply]:
         """Append or close. Decided at once if the stream is in memory."""

@@ -15,6 +15,7 @@ class CommitThread:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._held: list[Callable[[], None]] | None = None
         self._taken = 0
         self._done = 0
         self._thread = threading.Thread(target=self._work, name="headwater-commit", daemon=True)
@@ -27,7 +28,19 @@ class CommitThread:
 
     def put(self, job: Callable[[], None]) -> None:
         self._taken += 1
-        self._jobs.put(job)
+        if self._held is None:
+            self._jobs.put(job)
+        else:
+            self._held.append(job)
+
+    def hold(self) -> None:
+        """Begin no job for now: another process is committing."""
+        self._held = []
+
+    def release(self) -> None:
+        held, self._held = self._held, None
+        for job in held or ():
+            self._jobs.put(job)
 
     async def run(self, work: Callable[[], R]) -> R:
         """Run a job in its turn."""

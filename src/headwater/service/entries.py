@@ -257,6 +257,13 @@ class Entry(Pinned):
 
     def apply(self, mutation: Mutation) -> None:
         """Let the state run ahead of the disk."""
+        if isinstance(mutation, Appended) and self.state is not None:
+            if mutation.producer is not None:
+                self._note_in_flight(mutation.producer.id)
+            evolve(self.state, mutation)
+            if mutation.ids:
+                self.fresh_ids.update(message_id for message_id, _ in mutation.ids)
+            return
         if isinstance(mutation, Created):
             self.state = StreamState.created(mutation.config)
             self.producers_complete = True
@@ -277,24 +284,29 @@ class Entry(Pinned):
         if isinstance(mutation, ProducersForgotten):
             self.renew_state()
         for producer_id in producers_of(mutation):
-            self.in_flight[producer_id] = self.in_flight.get(producer_id, 0) + 1
+            self._note_in_flight(producer_id)
         evolve(self.state, mutation)
-        if isinstance(mutation, Appended) and mutation.ids:
-            self.fresh_ids.update(message_id for message_id, _ in mutation.ids)
+
+    def _note_in_flight(self, producer_id: str) -> None:
+        self.in_flight[producer_id] = self.in_flight.get(producer_id, 0) + 1
 
     def publish(self, mutation: Mutation, limits: Limits) -> Event | None:
         """Show readers a mutation that is now committed."""
+        if isinstance(mutation, Appended):
+            if mutation.producer is not None:
+                stored = (mutation.producer.id,)
+                self._producers_stored(mutation, stored, limits.producers_preloaded_max)
+            view, body = self.view, mutation.body
+            assert view is not None
+            view.tail = mutation.start + len(body)
+            view.messages = mutation.first_message + mutation.messages
+            view.hot.push(body, limits.hot_bytes_per_stream_max, mutation)
+            if mutation.ids and self.state and self.state.config.id == mutation.stream_id:
+                self.fresh_ids.difference_update(message_id for message_id, _ in mutation.ids)
+            return Event.CHANGED
         if changed := producers_of(mutation):
             self._producers_stored(mutation, changed, limits.producers_preloaded_max)
         match mutation:
-            case Appended():
-                assert self.view is not None
-                self.view.tail = mutation.end
-                self.view.messages = mutation.first_message + mutation.messages
-                self.view.hot.push(mutation.body, limits.hot_bytes_per_stream_max, mutation)
-                if mutation.ids and self.state and self.state.config.id == mutation.stream_id:
-                    self.fresh_ids.difference_update(message_id for message_id, _ in mutation.ids)
-                return Event.CHANGED
             case Closed():
                 assert self.view is not None
                 self.view.closed = True

@@ -17,10 +17,10 @@ from headwater.core.errors import StreamError, UnknownOffset
 from headwater.core.lineage import ForkRequest, measure_sub_offset
 from headwater.core.retention import locate
 from headwater.core.stream import Created, Mutation, StreamConfig, StreamState
+from headwater.service.batches import Effect
 from headwater.service.entries import Entry, View
 from headwater.service.registry import Registry
 from headwater.service.seeking import SeekingLog
-from headwater.service.writer import Effect
 
 # How many sources may be deleted with a stream; see `headwater.core.decisions.remove`.
 _ANCESTORS_MAX: Final = 64

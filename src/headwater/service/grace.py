@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from headwater.core import decisions
 from headwater.core.errors import OwnedElsewhere, StreamError
 from headwater.core.stream import Purged, StreamState
+from headwater.service.batches import Owner
 from headwater.service.entries import Entry
-from headwater.service.writer import Owner
 from headwater.store.engine.streams import LoadedStream
 
 if TYPE_CHECKING:

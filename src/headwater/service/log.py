@@ -25,6 +25,7 @@ from headwater.core.quotas import Quota
 from headwater.core.snapshots import SnapshotDropped
 from headwater.core.stream import StreamState
 from headwater.service.background import Background, Watch
+from headwater.service.batches import Effect
 from headwater.service.clock import Clock, clock_of
 from headwater.service.creating import CreatingLog
 from headwater.service.entries import Entry, Event
@@ -43,7 +44,7 @@ from headwater.service.reordering import WaitingRoom
 from headwater.service.replies import Reply
 from headwater.service.retention import look
 from headwater.service.shared_quotas import SharedQuotas
-from headwater.service.writer import Effect, Writer
+from headwater.service.writer import Writer
 from headwater.store.engine import Engine
 from headwater.store.engine.streams import LoadedStream
 from headwater.store.history.policies import ArchivePolicy, SealPolicy
@@ -113,6 +114,7 @@ class Log(CreatingLog):
         sealing: SealPolicy | None = None,
         archive: ArchivePolicy | None = None,
         quotas: tuple[Quota, ...] = (),
+        commit_process: bool = False,
     ) -> Log:
         clock = clock or clock_of(engine)
         loop = asyncio.get_running_loop()
@@ -147,6 +149,8 @@ class Log(CreatingLog):
         if archive is not None and opened is not None:
             log.archiving = Archiving(opened, archive, log.writer, clock)
         log.tasks += filter(None, (log.sealing, log.compacting, log.archiving))
+        if commit_process and (process := log.writer.use_process()):
+            log.tasks.append(process)
         for task in log.tasks:
             task.start()
         return log

@@ -24,8 +24,9 @@ from headwater.core.stream import (
     Trimmed,
     Undeleted,
 )
+from headwater.service.batches import Effect
 from headwater.service.entries import Entry
-from headwater.service.writer import Effect, Writer
+from headwater.service.writer import Writer
 from headwater.store.engine import Engine
 from headwater.store.engine.streams import DeletedStream, LoadedStream, StreamSummary
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -19,6 +19,13 @@ R = TypeVar("R")
 _PENDING: Final[Any] = object()
 
 logger = structlog.get_logger()
+
+
+class Waiter(Protocol):
+    """What waits for a commit: usually a `Reply`."""
+
+    def settle(self, outcome: Any) -> None:
+        """Take the result, or the error. Must not raise."""
 
 
 class Reply(msgspec.Struct, Generic[R], eq=False):

@@ -15,9 +15,10 @@ from typing import Final
 from headwater.core.errors import TooBusy
 from headwater.core.quotas import Amount, Estimate, Quota
 from headwater.core.stream import Created, StreamState, Undeleted
+from headwater.service.batches import Effect
 from headwater.service.entries import Entry
 from headwater.service.quotas import NewProducers, cost_of, kept_bytes
-from headwater.service.writer import Effect, Writer
+from headwater.service.writer import Writer
 from headwater.store.engine.membership import Membership
 
 _ACCOUNTS_MAX: Final = 10_000

@@ -26,12 +26,12 @@ from headwater.core.groups.decisions import decide
 from headwater.core.groups.mutations import GroupMutation
 from headwater.core.stream import Appended, StreamState, evolve
 from headwater.core.unique_ids import Mode
+from headwater.service.batches import Effect
 from headwater.service.entries import Entry
 from headwater.service.groups.group import Group
 from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
 from headwater.service.replies import Reply
-from headwater.service.writer import Effect
 
 PUBLISHES_MAX: Final = 1_000
 

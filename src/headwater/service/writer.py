@@ -27,12 +27,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from time import perf_counter
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 
-from headwater.core import histograms
 from headwater.core.errors import (
     OutcomeUnknown,
     StorageFull,
@@ -40,89 +40,30 @@ from headwater.core.errors import (
     StreamError,
     TooBusy,
 )
-from headwater.core.limits import Limits
-from headwater.core.mutations import GROWING, AnyMutation
+from headwater.core.limits import KIB, Limits
+from headwater.core.mutations import GROWING
 from headwater.core.stream import Appended
 from headwater.service.background import Watch
+from headwater.service.batches import Batch, Commit, CommitFigures, Effect, Owner
 from headwater.service.commit_thread import CommitThread
+from headwater.service.committer import CommitProcess
 from headwater.service.entries import Event
-from headwater.service.replies import Reply
+from headwater.service.replies import Reply, Waiter
 from headwater.store.engine import Engine
+from headwater.store.engine.committer import Answer
 
 R = TypeVar("R")
 
 
-class Owner(Protocol):
-    """What a mutation changes: a stream's entry, a group, a subscription.
-
-    The defaults do nothing; subclasses override what they need.
-    """
-
-    pending: object | None = None
-    """The last batch with a mutation of this owner, until it is committed."""
-
-    def apply(self, mutation: Any) -> None:
-        """Advance the state that decisions build on."""
-        return
-
-    def publish(self, mutation: Any, limits: Limits) -> Event | None:
-        """The mutation is committed: show it to readers."""
-        return None
-
-    def notify(self, event: Event) -> None:
-        """Notify listeners."""
-        return
-
-    def forget_state(self) -> None:
-        """A commit failed: drop everything decided since."""
-        return
-
-
-Effect = tuple[Owner, AnyMutation]
-Waiter = tuple[Reply[Any], Any]
-
 # The cost of a queued mutation on top of its body, so that a flood of tiny ones is bounded too.
 _MUTATION_BYTES: Final = 512
+# Larger batches are not worth copying to another process.
+_ELSEWHERE_BYTES_MAX: Final = 512 * KIB
 _DEFERRED_MAX_S: Final = 0.01
 QUICK_S: Final = 0.0005
 QUICK_IN_A_ROW: Final = 32
 
 log = structlog.get_logger()
-
-
-class CommitFigures:
-    """What the writer has done since the start, for monitoring."""
-
-    __slots__ = ("appended_bytes", "appends", "batch_requests", "messages", "seconds")
-
-    def __init__(self) -> None:
-        self.appends = 0
-        self.appended_bytes = 0
-        self.messages = 0
-        self.batch_requests = histograms.Histogram(histograms.COUNTS)
-        self.seconds = histograms.Histogram(histograms.SECONDS)
-
-
-class Commit(NamedTuple):
-    """A finished commit."""
-
-    requests: int
-    size_bytes: int
-    took_s: float
-    failed: bool
-
-
-class Batch:
-    """Mutations to commit together, and the replies that wait for them."""
-
-    __slots__ = ("acknowledged", "effects", "size_bytes", "waiters")
-
-    def __init__(self) -> None:
-        self.acknowledged = 0
-        """Requests in it that were answered before the commit."""
-        self.effects: list[Effect] = []
-        self.waiters: list[Waiter] = []
-        self.size_bytes = 0
 
 
 class Writer:
@@ -163,6 +104,8 @@ class Writer:
         """How many quick commits in a row, of at most one request each."""
         self.queued_bytes = 0
         self.thread = CommitThread()
+        self.process: CommitProcess | None = None
+        """What commits most batches, if it was started."""
 
     # ── Taking work ──────────────────────────────────────────────────────────────────────────
 
@@ -171,6 +114,36 @@ class Writer:
         batch = self._gather(effects, body_bytes)
         self._plan_flush()
         return self._wait_for(batch, reply)
+
+    def submit_append(self, owner: Owner, append: Appended, waiter: Waiter) -> bool:
+        """The same for a single append, which the waiter is settled with.
+
+        False if nothing was queued, because of something that only `submit` takes care of.
+        """
+        size = _MUTATION_BYTES + len(append.body)
+        queued = self.queued_bytes + size
+        if (
+            self._closed
+            or self.full
+            or self.admit is not None
+            or queued > self._limits.queue_bytes_max
+        ):
+            return False
+        batch = self._gathering
+        self.queued_bytes = queued
+        owner.apply(append)
+        owner.pending = batch
+        batch.effects.append((owner, append))
+        batch.waiters.append((waiter, append))
+        batch.size_bytes += size
+        if self._committing is None and not self._flush_planned:
+            if self._is_best_done_here(batch):
+                # Nothing else can join it.
+                self._begin_flush()
+                self._flush()
+            else:
+                self._plan_flush()
+        return True
 
     def submit_relaxed(self, effects: Sequence[Effect], reply: R, body_bytes: int = 0) -> Reply[R]:
         """Queue decided mutations like `submit`, but settle the reply at once."""
@@ -235,16 +208,19 @@ class Writer:
     def _plan_flush(self) -> None:
         if self._committing is not None or self._flush_planned:
             return
-        self._flush_planned = True
-        self._idle.clear()
-        if self._deferred is not None:
-            self._deferred.cancel()
-            self._deferred = None
+        self._begin_flush()
         if self._linger_s:
             self._loop.call_later(self._linger_s, self._flush)
         else:
             # Not at once: whatever else this turn of the loop brings joins the same commit.
             self._loop.call_soon(self._flush)
+
+    def _begin_flush(self) -> None:
+        self._flush_planned = True
+        self._idle.clear()
+        if self._deferred is not None:
+            self._deferred.cancel()
+            self._deferred = None
 
     def _plan_deferred(self) -> None:
         if self._committing is None and not self._flush_planned and self._deferred is None:
@@ -253,17 +229,22 @@ class Writer:
 
     def _flush(self) -> None:
         self._flush_planned = False
-        batch, self._gathering = self._gathering, Batch()
-        self._committing = batch
-        if self._is_best_done_here(batch):
+        if self._is_best_done_here(self._gathering):
+            batch = self._take_batch()
             self._finish(batch, *self._commit(batch))
-        else:
+        elif not self._commit_elsewhere():
+            batch = self._take_batch()
             self.thread.put(lambda: self._commit_and_tell(batch))
+
+    def _take_batch(self) -> Batch:
+        self._committing, self._gathering = self._gathering, Batch()
+        return self._committing
 
     def _is_best_done_here(self, batch: Batch) -> bool:
         return (
             self._quick_commits >= QUICK_IN_A_ROW
             and len(batch.waiters) == 1
+            and not self._linger_s
             and self.thread.is_idle
             and self.is_alone is not None
             and self.is_alone()
@@ -286,10 +267,49 @@ class Writer:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._finish, batch, error, took_s)
 
+    def _commit_elsewhere(self) -> bool:
+        """Let the committer have what was gathered, if it can take that."""
+        batch = self._gathering
+        if (
+            self.process is None
+            or batch.size_bytes > _ELSEWHERE_BYTES_MAX
+            or not self.thread.is_idle
+            or not self.process.commit(
+                [mutation for _, mutation in batch.effects],
+                partial(self._committed_elsewhere, batch, perf_counter()),
+            )
+        ):
+            return False
+        self._take_batch()
+        self.thread.hold()
+        return True
+
+    def _committed_elsewhere(self, batch: Batch, began: float, answer: Answer | None) -> None:
+        self.thread.release()
+        if answer is Answer.DONE:
+            self._finish(batch, None, perf_counter() - began)
+        elif answer is Answer.FAILED:
+            # Nothing is stored. The engine finds out what is wrong.
+            self.thread.put(lambda: self._commit_and_tell(batch))
+        else:
+            self.thread.put(lambda: self._give_up_and_tell(batch))
+
+    def _give_up_and_tell(self, batch: Batch) -> None:
+        """Runs on the commit thread, after the committer has ended."""
+        assert self._engine.committer is not None
+        self._engine.committer.ended([mutation for _, mutation in batch.effects])
+        self._loop.call_soon_threadsafe(self._finish, batch, OutcomeUnknown(), 0.0)
+
     def _finish(self, batch: Batch, error: Exception | None, took_s: float) -> None:
         self._committing = None
+        if error is None and self._gathering.is_awaited and not self._linger_s:
+            # First, so that it goes on while this one is published and answered. Only elsewhere:
+            # a thread and the loop would hold each other up.
+            self._commit_elsewhere()
         is_quick = took_s < QUICK_S and len(batch.waiters) <= 1
         self._quick_commits = self._quick_commits + 1 if is_quick else 0
+        if self.process is not None and len(batch.waiters) > 1:
+            self.process.want()
         self.figures.seconds.observe(took_s)
         self.figures.batch_requests.observe(len(batch.waiters) + batch.acknowledged)
         self.queued_bytes -= batch.size_bytes
@@ -302,11 +322,11 @@ class Writer:
                 reply.settle(outcome)
         else:
             self._fail(batch, error)
-        if self._gathering.waiters or self._gathering.acknowledged:
+        if self._gathering.is_awaited:
             self._plan_flush()
         elif self._gathering.effects:
             self._plan_deferred()
-        else:
+        elif self._committing is None:
             self._idle.set()
         if self.on_commit is not None:
             failed = error is not None
@@ -375,6 +395,12 @@ class Writer:
             )
 
     # ── Other work of the commit thread, and shutdown ────────────────────────────────────────
+
+    def use_process(self) -> CommitProcess | None:
+        """Commit in another process, once that is started, if the engine can."""
+        if self._engine.committer is not None:
+            self.process = CommitProcess(self._engine.committer)
+        return self.process
 
     async def run(self, work: Callable[[], R]) -> R:
         """Run something between two commits, on the thread that owns the write connection."""

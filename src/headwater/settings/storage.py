@@ -39,6 +39,10 @@ class StorageSettings(BaseSettings):
     linger_ms: int = Field(
         0, ge=0, le=1_000, description="Wait this long for more appends before each commit."
     )
+    commit_process: bool = Field(
+        True,
+        description="Let another process commit to SQLite, if the machine has more than one core.",
+    )
     advertise: str = Field(
         "",
         description="Address where other nodes that share the PostgreSQL database reach this one "

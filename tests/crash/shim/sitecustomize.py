@@ -8,9 +8,8 @@ first line. The server runs unchanged; what changes is what happens to its files
   missing, otherwise the value of a `Fault`.
 - `FAULTS_CLOCK` names a file that says by how much the time of day is off.
 - `FAULTS_LOG` names a file that standard error goes to, such as `/dev/full`.
-- `FAULTS_POWER_LOSS` is a seed. With it, what was written but not yet synced lives in the memory of
-  this process. Killing the process is then a power failure: all of that is lost, except for some
-  writes that happened to reach the disk early, as on a real one.
+- `FAULTS_POWER_LOSS` names a directory for logs of what was written but not yet synced, so that a
+  test can take it away again; see `volatile_disk`.
 """
 
 from __future__ import annotations
@@ -35,4 +34,4 @@ if "FAULTS_POWER_LOSS" in os.environ:
     from tests.crash.shim.volatile_disk import VolatileVFS
 
     # Kept alive for as long as the process: SQLite holds on to it.
-    VFS = VolatileVFS(os.environ["FAULTS_POWER_LOSS"])
+    VFS = VolatileVFS(Path(os.environ["FAULTS_POWER_LOSS"]))

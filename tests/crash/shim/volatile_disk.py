@@ -1,94 +1,160 @@
 """A disk that keeps what was synced, and otherwise only what luck has it.
 
-Writes stay in memory until the file is synced. They are seen by every connection of the process,
-as writes that the operating system has not yet brought to the disk are. When the process is
-killed they are gone, except for those that were also written at once, at random.
+Writes go to the files at once, so every process sees them, as it sees what the operating system has
+not yet brought to the disk. Until a file is synced, a log in another directory says what each write
+replaced. When the power fails (`lose_power`), all of those writes are undone, except for some that
+happened to reach the disk early.
+
+A truncation is a write like any other. A deletion lasts, and so does the name of a new file.
 """
 
 from __future__ import annotations
 
+import fcntl
+import marshal
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from random import Random
-from threading import Lock
+from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
 
 import apsw
 
-BASE = "unix"
-EARLY_CHANCE = 0.3
+BASE: Final = "unix"
+EARLY_CHANCE: Final = 0.3
+_LENGTH: Final = struct.Struct("<Q")
 
 Name = str | apsw.URIFilename | None
-Write = tuple[int, bytes]
 
 
-class Volatile:
-    """What was written to one file since its last sync."""
+class Change(NamedTuple):
+    offset: int
+    size: int
+    """The size of the file before."""
+    before: bytes
+    after: bytes | None
+    """None if the file was cut off at the offset."""
 
-    def __init__(self) -> None:
-        self.lock = Lock()
-        self.writes: list[Write] = []
+    def undo(self, file: int) -> None:
+        os.ftruncate(file, self.size)
+        os.pwrite(file, self.before, self.offset)
+
+    def redo(self, file: int) -> None:
+        if self.after is None:
+            os.ftruncate(file, self.offset)
+        else:
+            os.pwrite(file, self.after, self.offset)
+
+
+class Unsynced:
+    """What was written to one file since its last sync, by any process.
+
+    The log begins with its length. What a killed process left behind that is not part of the log.
+    """
+
+    def __init__(self, logs: Path, path: str) -> None:
+        self._log = os.open(logs / quote(path, safe=""), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        fcntl.flock(self._log, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._log, fcntl.LOCK_UN)
+
+    def add(self, change: Change) -> None:
+        """Note a change that is about to be made."""
+        end, record = self._end, marshal.dumps(tuple(change))
+        os.pwrite(self._log, record, end)
+        os.pwrite(self._log, _LENGTH.pack(end + len(record)), 0)
+
+    def clear(self) -> None:
+        os.pwrite(self._log, _LENGTH.pack(_LENGTH.size), 0)
+
+    def changes(self) -> list[Change]:
+        with os.fdopen(os.dup(self._log), "rb") as log:
+            log.seek(_LENGTH.size)
+            found, end = [], self._end
+            while log.tell() < end:
+                found.append(Change(*marshal.load(log)))
+        return found
+
+    def close(self) -> None:
+        os.close(self._log)
 
     @property
-    def end(self) -> int:
-        return max((offset + len(data) for offset, data in self.writes), default=0)
-
-    def truncate(self, size: int) -> None:
-        self.writes = [(o, data[: size - o]) for o, data in self.writes if o < size]
-
-    def overlay(self, below: bytes, offset: int, amount: int) -> bytes:
-        """What a read finds, given what it finds on the disk."""
-        found = bytearray(below)
-        for start, data in self.writes:
-            first, last = max(start, offset), min(start + len(data), offset + amount)
-            if first < last:
-                if len(found) < last - offset:
-                    found.extend(bytes(last - offset - len(found)))
-                found[first - offset : last - offset] = data[first - start : last - start]
-        return bytes(found)
+    def _end(self) -> int:
+        length = os.pread(self._log, _LENGTH.size, 0)
+        return int(_LENGTH.unpack(length)[0]) if length else _LENGTH.size
 
 
 class VolatileFile(apsw.VFSFile):
-    def __init__(self, name: Name, flags: list[int], volatile: Volatile, dice: Random) -> None:
+    def __init__(self, name: Name, flags: list[int], unsynced: Unsynced) -> None:
         super().__init__(BASE, name, flags)
-        self._volatile = volatile
-        self._dice = dice
+        self._unsynced = unsynced
 
     def xWrite(self, data: bytes, offset: int) -> None:
-        with self._volatile.lock:
-            self._volatile.writes.append((offset, bytes(data)))
-            if self._dice.random() < EARLY_CHANCE:
-                super().xWrite(data, offset)
-
-    def xRead(self, amount: int, offset: int) -> bytes:
-        with self._volatile.lock:
-            return self._volatile.overlay(super().xRead(amount, offset), offset, amount)
-
-    def xFileSize(self) -> int:
-        with self._volatile.lock:
-            return max(super().xFileSize(), self._volatile.end)
+        with self._unsynced.locked():
+            self._note(offset, len(data), bytes(data))
+            super().xWrite(data, offset)
 
     def xTruncate(self, newsize: int) -> None:
-        with self._volatile.lock:
-            self._volatile.truncate(newsize)
+        with self._unsynced.locked():
+            self._note(newsize, super().xFileSize(), None)
             super().xTruncate(newsize)
 
     def xSync(self, flags: int) -> None:
-        with self._volatile.lock:
-            for offset, data in self._volatile.writes:
-                super().xWrite(data, offset)
-            self._volatile.writes.clear()
+        with self._unsynced.locked():
+            self._unsynced.clear()
+
+    def xClose(self) -> None:
+        super().xClose()
+        self._unsynced.close()
+
+    def _note(self, offset: int, amount: int, after: bytes | None) -> None:
+        # Not with a descriptor of our own: closing that would release SQLite's locks.
+        size = super().xFileSize()
+        amount = min(amount, size - offset)
+        before = super().xRead(amount, offset) if amount > 0 else b""
+        self._unsynced.add(Change(offset, size, before, after))
 
 
 class VolatileVFS(apsw.VFS):
-    def __init__(self, seed: str) -> None:
+    def __init__(self, logs: Path) -> None:
         # As the default, so that the server's own layer is put on top of this one.
         super().__init__("volatile", BASE, makedefault=True)
-        self._dice = Random(seed)
-        self._files: dict[str, Volatile] = {}
+        self._logs = logs
 
     def xOpen(self, name: Name, flags: list[int]) -> apsw.VFSFile:
-        path = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
-        volatile = self._files.setdefault(path, Volatile())
-        return VolatileFile(name, flags, volatile, self._dice)
+        if name is None:
+            return apsw.VFSFile(BASE, name, flags)
+        path = name.filename() if isinstance(name, apsw.URIFilename) else name
+        return VolatileFile(name, flags, Unsynced(self._logs, path))
 
     def xDelete(self, filename: str, syncdir: bool) -> None:
-        self._files.pop(filename, None)
-        super().xDelete(filename, syncdir)
+        unsynced = Unsynced(self._logs, filename)
+        with unsynced.locked():
+            unsynced.clear()
+            super().xDelete(filename, syncdir)
+        unsynced.close()
+
+
+def lose_power(logs: Path, dice: Random) -> None:
+    """Leave of every file what a disk might have of it. No process uses one any more."""
+    for log in sorted(logs.iterdir()):
+        unsynced = Unsynced(logs, unquote(log.name))
+        changes = unsynced.changes()
+        if changes:
+            file = os.open(unquote(log.name), os.O_RDWR)
+            for change in reversed(changes):
+                change.undo(file)
+            for change in changes:
+                if dice.random() < EARLY_CHANCE:
+                    change.redo(file)
+            os.close(file)
+        unsynced.clear()
+        unsynced.close()

@@ -156,6 +156,7 @@ def handler_of(
     """The request handler: the app, preceded by whatever a remote engine requires."""
     lease = streams.engine.lease
     if lease is None:
+        app.remember_heads()
         return app
     inner = app if clustering is None else clustering.in_front_of(app, streams, resources)
     if streams.counts_together:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -209,6 +210,7 @@ async def _start_log(settings: Settings, engine: Engine) -> Log:
             sealing=settings.seal_policy(),
             archive=settings.archive_policy(),
             quotas=parse_quotas(settings.quotas),
+            commit_process=settings.commit_process and (os.cpu_count() or 1) > 1,
         )
     except ValueError as error:
         engine.close()

@@ -5,7 +5,7 @@ committed, or raises the `StreamError` that says why not. Nothing is decided any
 """
 
 from headwater.core.decisions.access import decide_touch, is_taken, require, require_source
-from headwater.core.decisions.append import decide_append
+from headwater.core.decisions.append import decide_append, plain_append
 from headwater.core.decisions.commands import (
     Append,
     AppendReply,
@@ -40,6 +40,7 @@ __all__ = [
     "decide_undelete",
     "expected_config",
     "is_taken",
+    "plain_append",
     "remove",
     "require",
     "require_source",

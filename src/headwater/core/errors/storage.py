@@ -45,8 +45,8 @@ class OutcomeUnknown(StorageUnavailable):
 
     def __init__(self) -> None:
         super().__init__(
-            "the connection to the storage was lost during the commit, so this may have been "
-            "stored or not; with a producer, send the same again and it is stored once"
+            "the storage was lost during the commit, so this may have been stored or not; with a "
+            "producer, send the same again and it is stored once"
         )
 
 

@@ -64,12 +64,13 @@ class Outcome(msgspec.Struct, frozen=True):
 
 def decide(state: GroupState, command: Command, now_ms: int) -> GroupDecision[Outcome]:
     """Members acknowledge, return, extend or reject messages."""
-    outcome = _held(state, command.receipts, now_ms)
+    if isinstance(command, Ack):
+        decision = decide_acks(state, [command.receipts], now_ms)
+        return Decision(decision.reply[0], decision.mutations)
+    outcome = _held(state, command.receipts, now_ms, {})
     done = outcome.done
     if not done:
         return Decision(outcome)
-    if isinstance(command, Ack):
-        return Decision(outcome, decide_settle(state, done))
     if isinstance(command, Nack):
         until_ms = now_ms + command.delay_ms
         changed = [_returned(state, m, until_ms, counts=command.count) for m in done]
@@ -78,6 +79,19 @@ def decide(state: GroupState, command: Command, now_ms: int) -> GroupDecision[Ou
     else:
         changed = [replace(message, phase=GIVEN_UP, consumer=None) for message in done]
     return Decision(outcome, _marked(state, changed))
+
+
+def decide_acks(
+    state: GroupState, requests: Sequence[Sequence[str]], now_ms: int
+) -> GroupDecision[list[Outcome]]:
+    """Members acknowledge messages, in one request after the other.
+
+    The same as deciding and evolving each, with a single mutation for all of them: a receipt that
+    an earlier request has used is stale.
+    """
+    used: dict[int, Outstanding] = {}
+    outcomes = [_held(state, receipts, now_ms, used) for receipts in requests]
+    return Decision(outcomes, decide_settle(state, [*used.values()]) if used else ())
 
 
 def decide_settle(state: GroupState, messages: Sequence[Outstanding]) -> Sequence[GroupMutation]:
@@ -90,16 +104,23 @@ def decide_settle(state: GroupState, messages: Sequence[Outstanding]) -> Sequenc
     return (settled, *_marked(state, followers))
 
 
-def _held(state: GroupState, receipts: Sequence[str], now_ms: int) -> Outcome:
-    """The messages of valid receipts, and the receipts that are stale."""
+def _held(
+    state: GroupState, receipts: Sequence[str], now_ms: int, used: dict[int, Outstanding]
+) -> Outcome:
+    """The messages of valid receipts, and the receipts that are stale.
+
+    Messages that are `used` are not held any more; those found here are added to them.
+    """
     found: dict[int, Outstanding] = {}
     stale: list[str] = []
+    leased_as = state.leased_as
     for receipt in receipts:
-        message = state.leased_as(receipt, now_ms)
-        if message is None:
+        message = leased_as(receipt, now_ms)
+        if message is None or message.ref.number in used:
             stale.append(receipt)
         else:
             found[message.ref.number] = message
+    used.update(found)
     return Outcome([*found.values()], stale)
 
 
@@ -217,16 +238,22 @@ def decide_hand_out(
     until_ms = now_ms + state.config.ack_timeout_ms
     taken = len(dealt[0]) if len(dealt) == 1 else sum(map(len, dealt))
     cursor = fresh[taken] if taken < len(fresh) else read.cursor
-    shares: list[list[Outstanding]] = []
-    mutations: list[GroupMutation] = []
-    for index, (consumer, _, _) in enumerate(takers):
-        indexes = dealt[index]
-        share = [Outstanding(fresh[at], LEASED, until_ms, 1, token, consumer) for at in indexes]
-        shares.append(share)
-        if share:
-            leased = MessagesLeased(state.record.id, consumer, until_ms, share, cursor)
-            mutations.append(leased)
+    shares = [
+        [Outstanding(fresh[at], LEASED, until_ms, 1, token, taker.consumer) for at in indexes]
+        for taker, indexes in zip(takers, dealt, strict=True)
+    ]
+    mutations = _leased(state, shares, until_ms, cursor)
     return Decision(HandedOut(shares, next_turns(dealt)), mutations)
+
+
+def _leased(
+    state: GroupState,
+    shares: Sequence[list[Outstanding]],
+    until_ms: int,
+    cursor: MessageRef | None = None,
+) -> list[GroupMutation]:
+    messages = shares[0] if len(shares) == 1 else [m for share in shares for m in share]
+    return [MessagesLeased(state.record.id, until_ms, messages, cursor)] if messages else []
 
 
 def _hand_out_any(
@@ -246,11 +273,7 @@ def _hand_out_any(
         ]
         for taker, indexes in zip(takers, dealt, strict=True)
     ]
-    mutations: list[GroupMutation] = [
-        MessagesLeased(state.record.id, taker.consumer, until_ms, share)
-        for taker, share in zip(takers, shares, strict=True)
-        if share
-    ]
+    mutations = _leased(state, shares, until_ms)
     taken = free[: max(0, sum(map(len, shares)) - len(due))]
     mutations += _advanced(state, read, free, taken, now_ms)
     return Decision(HandedOut(shares, next_turns(dealt)), mutations)

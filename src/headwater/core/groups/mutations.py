@@ -37,7 +37,7 @@ class GroupChanged(msgspec.Struct, frozen=True):
     paused: bool
 
 
-class GroupAdvanced(msgspec.Struct, frozen=True):
+class GroupAdvanced(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The cursor moved; with `reset`, everything outstanding is forgotten."""
 
     group_id: int
@@ -45,25 +45,28 @@ class GroupAdvanced(msgspec.Struct, frozen=True):
     reset: bool = False
 
 
-class MessagesLeased(msgspec.Struct, frozen=True):
-    """Lease free messages to one member, all until the same time. The hot path."""
+class MessagesLeased(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Lease free messages to members, all until the same time. The hot path.
+
+    Everything that is handed out together is one mutation, however many members share it: most of
+    what a mutation costs does not depend on its size.
+    """
 
     group_id: int
-    consumer: str
     until_ms: int
     messages: list[Outstanding]
     cursor: MessageRef | None = None
     """The new cursor, if messages were taken from there."""
 
 
-class MessagesMarked(msgspec.Struct, frozen=True):
+class MessagesMarked(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The current state of outstanding messages."""
 
     group_id: int
     messages: tuple[Outstanding, ...]
 
 
-class MessagesSettled(msgspec.Struct, frozen=True):
+class MessagesSettled(msgspec.Struct, frozen=True, tag=True, array_like=True):
     group_id: int
     numbers: Sequence[int]
 
@@ -72,7 +75,7 @@ class GroupDeleted(msgspec.Struct, frozen=True):
     group_id: int
 
 
-class MemberAbsent(msgspec.Struct, frozen=True):
+class MemberAbsent(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """A member's connection ended. Not stored: after a restart, no member has one."""
 
     group_id: int
@@ -82,7 +85,7 @@ class MemberAbsent(msgspec.Struct, frozen=True):
     """Messages it may not have read."""
 
 
-class MemberReturned(msgspec.Struct, frozen=True):
+class MemberReturned(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """A member is back, or its grace period is over. Not stored."""
 
     group_id: int
@@ -122,17 +125,18 @@ def evolve(state: GroupState, mutation: GroupMutation) -> None:
 
 
 def _lease(state: GroupState, leased: MessagesLeased) -> None:
-    messages, consumer = leased.messages, leased.consumer
+    messages = leased.messages
     numbers = [message.ref.number for message in messages]
     if state.config.order_by is not None:
         for message in messages:
             if message.key is not None and message.ref.number not in state.outstanding:
                 state.keys.setdefault(message.key, deque()).append(message.ref.number)
-    outstanding, count = state.outstanding, len(numbers)
+    count, held = len(numbers), state.held
+    state.outstanding.update(zip(numbers, messages, strict=True))
     for message in messages:
-        outstanding[message.ref.number] = message
+        consumer = message.consumer or ""
+        held[consumer] = held.get(consumer, 0) + 1
     state.in_flight += count
-    state.held[consumer] = state.held.get(consumer, 0) + count
     numbers.reverse()
     heappush(state.leases, (leased.until_ms, numbers))
     state.lease_numbers += count

@@ -37,7 +37,7 @@ class Phase(IntEnum):
 LEASED, WAITING, BLOCKED, GIVEN_UP = Phase
 
 
-class Outstanding(msgspec.Struct, frozen=True, gc=False):
+class Outstanding(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A message taken from the stream and not settled."""
 
     ref: MessageRef
@@ -152,12 +152,17 @@ class GroupState:
         try:
             group_id, number, token = receipt.split(".")
             message = self.outstanding.get(int(number, 16))
-            if message is None or message.phase is not LEASED or message.until_ms <= now_ms:
-                return None
-            own = int(token, 16) == message.token and int(group_id, 16) == self.record.id
+            if (
+                message is not None
+                and int(token, 16) == message.token
+                and message.phase is LEASED
+                and message.until_ms > now_ms
+                and int(group_id, 16) == self.record.id
+            ):
+                return message
         except ValueError:
-            return None
-        return message if own else None
+            pass
+        return None
 
     def held_by(self, consumer: str) -> list[Outstanding]:
         if consumer not in self.held:

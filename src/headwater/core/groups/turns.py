@@ -2,7 +2,8 @@
 
 A member has room for a number of messages and a number of bytes. Members without room are skipped.
 A member that was given nothing takes any one message, however large: otherwise that message would
-never be delivered.
+never be delivered. If everyone gets all they want anyway, but not at once, members are served in
+turn, each in full.
 """
 
 from __future__ import annotations

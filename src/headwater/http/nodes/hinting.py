@@ -25,11 +25,11 @@ from headwater.http.messages import Answer, EventStream, Payload, Request, Sink
 from headwater.http.nodes.frame_sink import FrameSink
 from headwater.http.nodes.links import LinkBroken
 from headwater.service.background import Retried
+from headwater.service.batches import Effect
 from headwater.service.entries import Entry
 from headwater.service.log import Log
 from headwater.service.subscriptions.hints import Hint, hints_of
 from headwater.service.subscriptions.operations import Subscriptions
-from headwater.service.writer import Effect
 
 _FEED: Final = b"/v1/cluster/feed"
 _AGAIN_S: Final = 0.5

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from headwater import __version__
 from headwater.http.messages import Request
 from headwater.http.observe.traffic import facts
-from headwater.service.writer import Commit
+from headwater.service.batches import Commit
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

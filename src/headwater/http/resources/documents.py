@@ -111,7 +111,7 @@ class DocumentResource:
             framing.check_frames(body)
 
     def _append(self, request: Request, document: str) -> Deferred | Awaitable[Answer]:
-        answer = self._streams.post(_typed(request), document)
+        answer = self._streams.append(_typed(request), document)
         if not isinstance(answer, Deferred):
             return self._noted(answer, document)
 
@@ -136,13 +136,13 @@ class DocumentResource:
     ) -> Deferred | Awaitable[Answer]:
         path = addresses.awareness_of(document, name)
         if self._documents.has_awareness(path):
-            return self._streams.post(_typed(request), path)
+            return self._streams.append(_typed(request), path)
         return self._renew_awareness(request, document, name)
 
     async def _renew_awareness(self, request: Request, document: str, name: str) -> Answer:
         await self._documents.renew_awareness(document, name)
         path = addresses.awareness_of(document, name)
-        answer = self._streams.post(_typed(request), path)
+        answer = self._streams.append(_typed(request), path)
         return await (answer.resolve() if isinstance(answer, Deferred) else answer)
 
     # ── GET ──────────────────────────────────────────────────────────────────────────────────

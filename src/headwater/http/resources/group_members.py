@@ -12,17 +12,20 @@ from headwater.core.errors import OwnedElsewhere, StreamError
 from headwater.core.groups.decisions import Outcome
 from headwater.core.groups.state import RECEIPT, Outstanding
 from headwater.core.limits import FETCH_BYTES_MAX, PUSH_BYTES_MAX
+from headwater.core.lineage import Lineage
 from headwater.core.pointers import pointer_steps
-from headwater.core.stream import Appended
 from headwater.core.unique_ids import id_at
 from headwater.http.answers import JSON_HEADERS
 from headwater.http.feeds import sse
 from headwater.http.messages import Answer, Payload, Response, Sink
 from headwater.service.groups.group import Group
 from headwater.service.groups.members import Delivery, Ending
+from headwater.service.groups.messages import Origin
 from headwater.service.replies import Reply
 
-_DELIVERY: Final = b'{"id":%b,"offset":"%b",%b"deliveries":%d,"receipt":"' + RECEIPT + b'",%b}'
+_DELIVERY: Final = b'{"id":%b,%b"deliveries":%d,"receipt":"' + RECEIPT + b'",'
+_VALUE: Final = _DELIVERY + b'"value":%b}'
+_DATA: Final = _DELIVERY + b'"data":"%b"}'
 
 
 def messages_json(group: Group, deliveries: list[Delivery]) -> list[bytes]:
@@ -31,45 +34,41 @@ def messages_json(group: Group, deliveries: list[Delivery]) -> list[bytes]:
     There are hundreds at a time and most fields need no escaping, so the JSON is assembled here.
     """
     config, group_id = group.entry.require_view().config, group.state.record.id
-    is_json, rule = config.is_json, config.unique_ids
+    rule, content = config.unique_ids, _VALUE if config.is_json else _DATA
     pointer = rule.pointer if rule is not None else None
     rendered: list[bytes] = []
-    known_start, offset, about, given_id = -1, b"", b"", None
+    known_start, about, given_id = -1, b"", None
     for message, data in deliveries:
         number, start, _ = message.ref
         if start != known_start:
-            known_start, offset = start, config.lineage.token_at(start).encode()
-            about, given_id = _about(group.appends.get(start))
+            known_start = start
+            about, given_id = _label(config.lineage, start, group.origins.get(start))
         if given_id is not None:
             message_id = given_id
         else:
             message_id = b'"%d"' % number if pointer is None else _own_id(data, pointer)
-        content = b'"value":%b' % data if is_json else b'"data":"%b"' % b64encode(data)
+        shown = data if content is _VALUE else b64encode(data)
         rendered.append(
-            _DELIVERY
-            % (
-                message_id,
-                offset,
-                about,
-                message.deliveries,
-                group_id,
-                number,
-                message.token,
-                content,
-            )
+            content
+            % (message_id, about, message.deliveries, group_id, number, message.token, shown)
         )
     return rendered
 
 
-def _about(append: Appended | None) -> tuple[bytes, bytes | None]:
-    """The time and the producer of an append, as fields, and its id from a header."""
-    if append is None:
-        return b"", None
-    about = b'"time":%d,' % append.at_ms
+def _label(lineage: Lineage, start: int, origin: Origin | None) -> tuple[bytes, bytes | None]:
+    """The offset, time and producer of an append, as fields, and its id from a header."""
+    if origin is not None and origin.label is not None:
+        return origin.label
+    about = b'"offset":"%b",' % lineage.token_at(start).encode()
+    if origin is None:
+        return about, None
+    append = origin.append
+    about += b'"time":%d,' % append.at_ms
     if append.producer is not None:
         about += b'"producer":%b,' % msgspec.json.encode(append.producer._asdict())
     named = append.message_id
-    return about, None if named is None else msgspec.json.encode(named)
+    origin.label = about, None if named is None else msgspec.json.encode(named)
+    return origin.label
 
 
 def _own_id(data: bytes, pointer: str) -> bytes:
@@ -96,7 +95,7 @@ class Fetch:
         acked: Reply[Outcome] | None,
     ) -> None:
         self.consumer = consumer
-        self.future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.future: Reply[Answer] = Reply()
         self._group = group
         self._acked = acked
         self._over = False
@@ -116,7 +115,7 @@ class Fetch:
             self.give_up()
         elif not self._over:
             delay_s = self._wait_ms / 1000
-            self._timer = self.future.get_loop().call_later(delay_s, self.give_up)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self.give_up)
 
     @property
     def demand(self) -> int:
@@ -137,13 +136,16 @@ class Fetch:
             self.give_up()
         elif not self._over:
             self._leave()
-            self.future.set_exception(error)
+            self.future.settle(error)
 
     def hang_up(self) -> None:
         """The member is gone, and has not seen what it may have been given."""
         if self._given:
             self._group.take_back(self._given)
-        self.give_up()
+        if not self._over:
+            self._leave()
+            # Not at once: if the server hangs up, it says why.
+            asyncio.get_running_loop().call_soon(self._settle, b"", self._group.lag)
 
     def give_up(self) -> None:
         """Time is up: an empty answer."""
@@ -152,21 +154,24 @@ class Fetch:
 
     def _answer(self, messages: bytes, lag: int) -> None:
         self._leave()
+        self._settle(messages, lag)
+
+    def _settle(self, messages: bytes, lag: int) -> None:
         body = b'{"messages":[%b],"lag":%d' % (messages, lag)
         if self._acked is None:
-            self.future.set_result(Response(200, JSON_HEADERS, body + b"}"))
+            self.future.settle(Response(200, JSON_HEADERS, body + b"}"))
         else:
             self._acked.add_done_callback(lambda acked: self._answer_both(body, acked))
 
     def _answer_both(self, body: bytes, acked: Reply[Outcome]) -> None:
         error = acked.exception()
         if error is not None:
-            self.future.set_exception(error)
+            self.future.settle(error)
             return
         outcome = acked.result()
         stale = msgspec.json.encode(outcome.stale)
         tail = b',"acked":%d,"stale":%b}' % (len(outcome.done), stale)
-        self.future.set_result(Response(200, JSON_HEADERS, body + tail))
+        self.future.settle(Response(200, JSON_HEADERS, body + tail))
 
     def _leave(self) -> None:
         self._over = True

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -13,7 +12,7 @@ from headwater.core.errors import InvalidQuery, OwnedElsewhere, StreamGone, Stre
 from headwater.core.groups.commands import RECEIPTS_MAX, Ack, Command, Extend, Nack, Reject
 from headwater.core.groups.config import parse_wanted
 from headwater.core.groups.decisions import Outcome
-from headwater.core.json_bodies import decode_body
+from headwater.core.json_bodies import decode_body, decode_with
 from headwater.core.limits import LIST_PAGE_MAX
 from headwater.http.answers import EVENT_HEADERS, JSON_HEADERS, done, json_answer
 from headwater.http.feeds.heartbeat import Heartbeat
@@ -29,6 +28,7 @@ from headwater.http.queries import number_between, number_in, query_of
 from headwater.http.resources.group_members import Fetch, Push
 from headwater.service.groups.group import Group
 from headwater.service.groups.operations import Groups
+from headwater.service.replies import Reply
 
 FETCH_MAX: Final = 1_000
 STREAMS_MAX: Final = 100
@@ -44,6 +44,10 @@ class FetchBody(msgspec.Struct, forbid_unknown_fields=True):
     wait_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 0
     ack: Annotated[list[str], msgspec.Meta(max_length=RECEIPTS_MAX)] | None = None
     """Receipts that the member has finished."""
+
+
+_FETCH: Final = msgspec.json.Decoder(FetchBody)
+_ACK: Final = msgspec.json.Decoder(Ack)
 
 
 class SeekBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -131,12 +135,12 @@ class GroupResource:
 
     # ── Work of members ──────────────────────────────────────────────────────────────────────
 
-    def fetch(self, request: Request, path: str, name: str) -> Awaitable[Answer]:
-        body = decode_body(request.body, FetchBody)
+    def fetch(self, request: Request, path: str, name: str) -> Later:
+        body = decode_with(_FETCH, request.body)
         group = self._groups.ready(path, name)
         if group is None:
             return self._fetch_cold(request, path, name, body)
-        return self._fetch_from(group, request, body)
+        return Deferred(self._fetch_from(group, request, body), _as_is)
 
     async def _fetch_cold(self, request: Request, path: str, name: str, body: FetchBody) -> Answer:
         left: list[bool] = []
@@ -148,9 +152,7 @@ class GroupResource:
             request.on_disconnect()
         return await fetched
 
-    def _fetch_from(
-        self, group: Group, request: Request, body: FetchBody
-    ) -> asyncio.Future[Answer]:
+    def _fetch_from(self, group: Group, request: Request, body: FetchBody) -> Reply[Answer]:
         acked = None if body.ack is None else group.settle(Ack(body.ack))
         fetch = Fetch(group, body.consumer, body.max, body.wait_ms, acked)
         request.wait(fetch.hang_up)
@@ -158,22 +160,20 @@ class GroupResource:
         return fetch.future
 
     def ack(self, request: Request, path: str, name: str) -> Later:
-        return self._settle(path, name, "acked", decode_body(request.body, Ack))
+        return self._settle(path, name, _acked, decode_with(_ACK, request.body))
 
     def nack(self, request: Request, path: str, name: str) -> Later:
-        return self._settle(path, name, "nacked", decode_body(request.body, Nack))
+        return self._settle(path, name, _nacked, decode_body(request.body, Nack))
 
     def extend(self, request: Request, path: str, name: str) -> Later:
-        return self._settle(path, name, "extended", decode_body(request.body, Extend))
+        return self._settle(path, name, _extended, decode_body(request.body, Extend))
 
     def reject(self, request: Request, path: str, name: str) -> Later:
-        return self._settle(path, name, "rejected", decode_body(request.body, Reject))
+        return self._settle(path, name, _rejected, decode_body(request.body, Reject))
 
-    def _settle(self, path: str, name: str, word: str, command: Command) -> Later:
-        def render(outcome: Outcome) -> Answer:
-            body: dict[str, Any] = {word: len(outcome.done), "stale": outcome.stale}
-            return Response(200, JSON_HEADERS, msgspec.json.encode(body))
-
+    def _settle(
+        self, path: str, name: str, render: Callable[[Outcome], Answer], command: Command
+    ) -> Later:
         group = self._groups.ready(path, name)
         if group is None:
             return self._settle_cold(path, name, command, render)
@@ -196,3 +196,22 @@ class GroupResource:
     async def resume(self, request: Request, path: str, name: str) -> Answer:
         await self._groups.pause(path, name, paused=False)
         return done()
+
+
+def _as_is(answer: Answer) -> Answer:
+    return answer
+
+
+def _rendering(word: str) -> Callable[[Outcome], Answer]:
+    """How the outcome of a command is shown."""
+    template = b'{"%b":%%d,"stale":%%b}' % word.encode()
+
+    def render(outcome: Outcome) -> Answer:
+        stale = msgspec.json.encode(outcome.stale)
+        return Response(200, JSON_HEADERS, template % (len(outcome.done), stale))
+
+    return render
+
+
+_acked, _nacked = _rendering("acked"), _rendering("nacked")
+_extended, _rejected = _rendering("extended"), _rendering("rejected")

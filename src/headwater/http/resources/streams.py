@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from headwater.core import content_types
 from headwater.core.access import Permission
@@ -16,7 +16,7 @@ from headwater.core.offsets import Anchor
 from headwater.core.paths import check_path
 from headwater.core.producers import ProducerStamp, parse_stamp
 from headwater.core.retention import parse_retention
-from headwater.core.stream import StreamConfig
+from headwater.core.stream import Appended, StreamConfig
 from headwater.core.unique_ids import parse_unique_ids
 from headwater.core.versions import parse_description, parse_version
 from headwater.http import headers as names
@@ -35,7 +35,7 @@ from headwater.service.entries import Entry
 from headwater.service.feeds import Feeds
 from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
-from headwater.service.replies import Reply
+from headwater.service.replies import Reply, Waiter
 
 AppendFields = tuple[str | None, bool, ProducerStamp | None, str | None, str | None]
 
@@ -114,6 +114,13 @@ class StreamResource:
     # ── POST ─────────────────────────────────────────────────────────────────────────────────
 
     def post(self, request: Request, path: str) -> Deferred | Awaitable[Answer]:
+        head = request.head
+        if head is not None and head.handler is not None and _is_plain(head.append):
+            head.shortcut = PlainAppends(self._log, path, head.append[0])
+        return self.append(request, path)
+
+    def append(self, request: Request, path: str) -> Deferred | Awaitable[Answer]:
+        """The same for resources that have something to add: they see every request."""
         entry = self._log.ready(path)
         return self._post_cold(request, path) if entry is None else self._post(request, entry)
 
@@ -297,8 +304,34 @@ def _producer(request: Request) -> ProducerStamp | None:
     )
 
 
+def _is_plain(fields: AppendFields | None) -> TypeGuard[AppendFields]:
+    """Whether the headers say nothing about an append but its content type."""
+    return fields is not None and fields[1:] == (False, None, None, None)
+
+
+class PlainAppends:
+    """The `Shortcut` of appends without headers of their own."""
+
+    __slots__ = ("_append", "_content_type", "_path")
+
+    def __init__(self, log: Log, path: str, content_type: str | None) -> None:
+        self._append = log.append_plain
+        self._path = path
+        self._content_type = content_type
+
+    def take(self, body: bytes, waiter: Waiter) -> bool:
+        return self._append(self._path, self._content_type, body, waiter)
+
+    def render(self, outcome: Appended) -> bytes:
+        return _offset_lines(outcome.next_offset)
+
+
+def _offset_lines(offset: str) -> bytes:
+    return b"Stream-Next-Offset: %b\r\nCache-Control: no-store\r\n" % offset.encode()
+
+
 def append_response(reply: AppendReply) -> Response:
-    lines = b"Stream-Next-Offset: %b\r\nCache-Control: no-store\r\n" % reply.next_offset.encode()
+    lines = _offset_lines(reply.next_offset)
     if reply.is_plain:
         return Response(204, lines=lines)
     headers: Headers = []

@@ -29,6 +29,7 @@ from headwater.http.wire.file_sending import FileSending, send_file
 from headwater.http.wire.flow_control import UNSENT_BYTES_HIGH, FlowControl, or_abort
 from headwater.http.wire.inbox import Inbox
 from headwater.http.wire.outcomes import abandon, as_future, as_is, failure, outcome, report
+from headwater.http.wire.parsing import SLICE_BYTES
 from headwater.service.replies import Reply
 
 if TYPE_CHECKING:
@@ -197,10 +198,20 @@ class Connection(FlowControl):
         if inbox is None or inbox.refusal is not None:
             return
         reader = inbox.reader
+        is_new = self.current is None and inbox.is_between_requests and len(data) <= SLICE_BYTES
+        if is_new:
+            request = self._server.known_heads.find(data)
+            if request is not None:
+                reader.http_1_0 = False
+                request.peer = self.peer
+                self._looping = True
+                self.handle(request)
+                self._looping = False
+                return
         was_started, was_in_body = reader.started, reader.in_body
         self._looping = True
         try:
-            if not inbox.take(data):
+            if not inbox.take(data, is_new=is_new):
                 asyncio.get_running_loop().call_soon(self.proceed)
             # A head has a deadline however slowly it trickles in; a body has to keep a pace.
             if (
@@ -254,9 +265,17 @@ class Connection(FlowControl):
         self.current = request
         request.began_s = perf_counter()
         try:
+            head = request.head
+            if head is not None and head.shortcut is not None:
+                self.deadline = _FOREVER
+                if head.shortcut.take(request.body, self):
+                    return
             if request.method == "GET" and request.path not in PROBE_TARGETS:
                 self._server.readers.check(self.peer.address)
-            reply = self._server.handler(request)
+            if head is not None and head.handler is not None:
+                reply = head.handler(request)
+            else:
+                reply = self._server.handler(request)
             # The most frequent case first, which is also quick to recognise.
             if isinstance(reply, Deferred):
                 self._answer_later(request, reply)
@@ -268,6 +287,39 @@ class Connection(FlowControl):
         except Exception as error:
             answer = failure(error, request)
         self._answer(request, answer)
+
+    def settle(self, outcome: Any) -> None:
+        """What the current request waited for, which took a shortcut.
+
+        There is no other request until it is answered, and none if the peer has hung up. Requests
+        with a shortcut have neither a large body nor a caller, and their answers have no body.
+        """
+        request = self.current
+        if request is None or request.head is None or request.head.shortcut is None:
+            return
+        try:
+            if isinstance(outcome, Exception):
+                self._answer(request, failure(outcome, request))
+            else:
+                self._answer_briefly(request, request.head.shortcut.render(outcome))
+            if self._inbox is not None and not self._inbox.is_quiet:
+                self.proceed()
+        except Exception as error:
+            report(error, request)
+            self.abort()
+
+    def _answer_briefly(self, request: Request, lines: bytes) -> None:
+        server = self._server
+        server.traffic.answered(request, 204, "")
+        close = not request.keep_alive or server.stopping
+        self.write(server.heads.brief(204, lines, request, close=close))
+        self.current = None
+        if close:
+            self._close()
+        elif self.paused:
+            self.restart_clock()
+        else:
+            self.deadline = server.now + server.timeouts.idle_s
 
     def _answer_later(self, request: Request, later: Deferred) -> None:
         self.deadline, render = _FOREVER, later.render
@@ -298,8 +350,10 @@ class Connection(FlowControl):
                 self.proceed()
 
     def _answer(self, request: Request, answer: Answer) -> None:
-        request.leave_room()
-        request.release()
+        if request.waits:
+            request.leave_room()
+        if request.claim is not None:
+            request.release()
         if self._transport is None or self.current is not request:
             if isinstance(answer, EventStream):
                 answer.stopped()

@@ -67,14 +67,17 @@ class Inbox:
 
     # ── Bytes ────────────────────────────────────────────────────────────────────────────────
 
-    def take(self, data: bytes) -> bool:
-        """Parse what has arrived. False if more is left to parse after everyone else's turn."""
+    def take(self, data: bytes, *, is_new: bool = False) -> bool:
+        """Parse what has arrived. False if more is left to parse after everyone else's turn.
+
+        `is_new` says that its head was looked up among the known ones.
+        """
         if self._input is not None:
             # It was already on its way when reading was paused.
             self._input = memoryview(bytes(self._input) + data)
             return True
         if len(data) <= SLICE_BYTES:
-            self.reader.feed(data)
+            self.reader.feed(data, is_new=is_new)
             return True
         self._input = memoryview(data)
         return self.read_on()
@@ -108,6 +111,17 @@ class Inbox:
             self._transport.resume_reading()
 
     # ── Requests ─────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def is_between_requests(self) -> bool:
+        """Whether the next bytes begin a request, whose turn it is at once."""
+        return (
+            not self.reader.started
+            and self._waiting is None
+            and self._input is None
+            and self.last_word is None
+            and not self._connection.paused
+        )
 
     @property
     def is_quiet(self) -> bool:

@@ -13,11 +13,15 @@ out the others, so there are two generations, and heads in use stay.
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from headwater.http import headers as names
-from headwater.http.messages import Request
+from headwater.http.messages import Request, Shortcut
 from headwater.http.wire.body_budget import SMALL_BYTES
+
+if TYPE_CHECKING:
+    from headwater.http.routes.route import Reply
 
 _END: Final = b"\r\n\r\n"
 _HEAD_BYTES_MAX: Final = 1024
@@ -35,12 +39,16 @@ _LEFT_OUT: Final = _NEVER_THE_SAME | _NEEDS_CARE
 class KnownHead:
     """What all requests with one head have in common, whatever its numbers."""
 
-    __slots__ = ("_first", "append", "numbered", "said")
+    __slots__ = ("append", "first", "handler", "numbered", "said", "shortcut")
 
     def __init__(self, first: Request, numbered: list[bytes]) -> None:
-        self._first = first
+        self.first = first
         self.numbered = numbered
         """The headers whose numbers differ, in order of appearance."""
+        self.handler: Callable[[Request], Reply] | None = None
+        """What answers its requests, if everything before the handler depends on the head alone."""
+        self.shortcut: Shortcut | None = None
+        """A shorter way than the handler, where there is one."""
         self.append: tuple[Any, ...] | None = None
         """What its headers say about an append, once parsed."""
         self.said: bytes | None = None
@@ -53,15 +61,8 @@ class KnownHead:
 
     def headers(self, numbers: list[bytes]) -> dict[bytes, bytes]:
         if not numbers:
-            return self._first.headers
-        return {**self._first.headers, **dict(zip(self.numbered, numbers, strict=True))}
-
-    def request(self, headers: dict[bytes, bytes], body: bytes) -> Request:
-        first = self._first
-        request = Request(first.method, first.path, first.query, headers, body)
-        request.match = first.match
-        request.head = self
-        return request
+            return self.first.headers
+        return {**self.first.headers, **dict(zip(self.numbered, numbers, strict=True))}
 
 
 Exact = tuple[KnownHead, dict[bytes, bytes], int]
@@ -87,7 +88,14 @@ class KnownHeads:
             return None
         known, headers, length = exact
         body = data[end:]
-        return known.request(headers, body) if len(body) == length <= SMALL_BYTES else None
+        if len(body) != length or length > SMALL_BYTES:
+            return None
+        first = known.first
+        request = Request(first.method, first.path, first.query, headers, body)
+        request.match = first.match
+        request.route = first.route
+        request.head = known
+        return request
 
     def _look_up(self, head: bytes) -> Exact | None:
         parts = _NUMBERS.split(head)
@@ -123,7 +131,7 @@ class KnownHeads:
             numbered = [name.strip(b"\r\n: ").lower() for name in parts[1::3]]
             del parts[2::3]
             first = Request(request.method, request.path, request.query, headers)
-            first.match = request.match
+            first.match, first.route = request.match, request.route
             self._keep(b"".join(parts), KnownHead(first, numbered))
 
     def _keep(self, shape: bytes, known: KnownHead) -> None:

@@ -138,12 +138,12 @@ class RequestReader:
         self._stop()
         self._parser = None
 
-    def feed(self, data: bytes | memoryview, *, more: bool = False) -> None:
+    def feed(self, data: bytes | memoryview, *, more: bool = False, is_new: bool = False) -> None:
         """Parse what has arrived, or a slice of it with more to follow."""
         if self._refused:
             return
         whole = data if isinstance(data, bytes) and not self.started else None
-        if whole is not None:
+        if whole is not None and not is_new:
             request = self._known.find(whole)
             if request is not None:
                 self.http_1_0 = False

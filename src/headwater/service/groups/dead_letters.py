@@ -27,12 +27,12 @@ from headwater.core.pointers import pointer_steps
 from headwater.core.stream import Appended, StreamConfig
 from headwater.core.unique_ids import id_at
 from headwater.service.background import Watch
+from headwater.service.batches import Effect
 from headwater.service.entries import Entry, View
 from headwater.service.groups.group import Group
 from headwater.service.groups.messages import MessageReader
 from headwater.service.log import Log
 from headwater.service.timers import Timers
-from headwater.service.writer import Effect
 
 log = structlog.get_logger()
 

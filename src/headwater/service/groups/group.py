@@ -1,8 +1,10 @@
 """One group in memory: its state, its members, and who waits for messages.
 
-`pump` delivers messages, one run at a time per group. It takes back what was not settled in time,
-reads as many messages as there is demand and room for, and only then leases them to waiting
-members. Deliveries are stored afterwards: if the process dies before that, the messages are simply
+A group takes a turn after whatever one turn of the loop brings. First, all acknowledgements that
+came are decided and stored together. Then messages are delivered: the group takes back what was not
+settled in time, reads as many messages as there is demand and room for, and only then leases them
+to waiting members. If something has to be read from the engine, a task does that, one at a time per
+group. Deliveries are stored afterwards: if the process dies before that, the messages are simply
 delivered again. Acknowledgements are answered only when they are committed.
 """
 
@@ -12,29 +14,25 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import islice
-from typing import Final, TypeVar
-
-import structlog
+from typing import Final
 
 from headwater.core.errors import StorageUnavailable, StreamError, TooBusy
 from headwater.core.groups import decisions
-from headwater.core.groups.commands import Command, Nack
+from headwater.core.groups.commands import Ack, Command, Nack
 from headwater.core.groups.decisions import Outcome, Read
-from headwater.core.groups.mutations import GroupMutation, MemberReturned, evolve, is_stored
+from headwater.core.groups.mutations import MemberReturned
 from headwater.core.groups.state import GroupState, Outstanding, format_receipt
 from headwater.core.groups.turns import Taker
 from headwater.core.limits import MIB
-from headwater.core.stream import Appended
 from headwater.service.entries import Entry
+from headwater.service.groups.acks import Acks
 from headwater.service.groups.figures import WORDS, GroupFigures
-from headwater.service.groups.members import Ending, Waiter
-from headwater.service.groups.messages import MessageReader
+from headwater.service.groups.members import Ending, Waiter, demand_of, next_served
+from headwater.service.groups.messages import MessageReader, Origins
+from headwater.service.groups.storing import StoredGroup
 from headwater.service.replies import Reply
 from headwater.service.timers import Alarm, Timers
-from headwater.service.writer import Effect, Owner, Writer
-
-log = structlog.get_logger()
+from headwater.service.writer import Writer
 
 _TOKEN_BITS: Final = 47
 _READ_AT_ONCE_MAX: Final = 1_000
@@ -43,10 +41,8 @@ _MEMBERS_REMEMBERED_MAX: Final = 10_000
 _BUSY_RETRY_MS: Final = 50
 _FAILURE_RETRY_MS: Final = 1_000
 
-R = TypeVar("R")
 
-
-class Group(Owner):
+class Group(StoredGroup):
     def __init__(
         self,
         state: GroupState,
@@ -60,17 +56,14 @@ class Group(Owner):
         figures: GroupFigures,
         awaited: dict[Group, None],
     ) -> None:
-        self.state = state
-        self.entry = entry
+        super().__init__(state, entry, writer, figures)
         self.waiters: dict[Waiter, None] = {}
         """Waiting members, in order of their turn."""
         self.members: dict[str, int] = {}
         """When each member was last seen."""
-        self.figures = figures
-        self.appends: dict[int, Appended] = {}
-        """Metadata of the appends being delivered, by start position."""
+        self.origins: Origins = {}
+        """The appends of the messages being delivered."""
         self._connections: Counter[str] = Counter()
-        self._writer = writer
         self._reader = reader
         self._alarm = Alarm(timers, self.kick)
         self._clock = clock
@@ -78,32 +71,23 @@ class Group(Owner):
         self._on_void = on_void
         self._awaited = awaited
         """The groups of this stream with waiting members."""
-        self._end: StreamError | None = None
+        self._acks = Acks()
+        """Acknowledgements since the last turn."""
+        self._turn_planned = False
         self._pump: asyncio.Task[None] | None = None
+        """Reads from the engine what is to be delivered."""
         self._after_pump: list[Callable[[], None]] = []
         self._again = False
         self._kept_from = 0
         """The first position the stream kept at the last check."""
         self.last_seen_ms = clock()
-        figures.loaded += 1
-        self._in_flight = self._outstanding = 0
-        self._count()
 
     # ── For the writer ───────────────────────────────────────────────────────────────────────
-
-    def apply(self, mutation: GroupMutation) -> None:
-        evolve(self.state, mutation)
-        self._count()
 
     def forget_state(self) -> None:
         """A commit failed: this copy is void. Waiting members come back and find a fresh one."""
         self.dismiss(StorageUnavailable())
         self._on_void()
-
-    @property
-    def gone(self) -> bool:
-        """Whether this copy is void: nothing more may be decided on it or stored from it."""
-        return self._end is not None
 
     # ── Members ──────────────────────────────────────────────────────────────────────────────
 
@@ -118,7 +102,8 @@ class Group(Owner):
             waiter.fail(self._end)
             return
         self.seen(waiter.consumer)
-        self.store(decisions.decide_return(self.state, waiter.consumer))
+        if self.state.absent:
+            self.store(decisions.decide_return(self.state, waiter.consumer))
         if waiter not in self.waiters:
             self.waiters[waiter] = self._awaited[self] = None
             self.figures.waiting += 1
@@ -169,10 +154,7 @@ class Group(Owner):
 
     def dismiss(self, error: StreamError) -> None:
         """This copy is no longer used."""
-        if self._end is None:
-            self._end = error
-            self.figures.loaded -= 1
-            self._count()
+        self._void(error)
         self._turn_away(error)
 
     def _turn_away(self, error: StreamError) -> None:
@@ -186,73 +168,90 @@ class Group(Owner):
 
     def settle(self, command: Command) -> Reply[Outcome]:
         """Acknowledge, return, reject or extend; answered when that is committed."""
+        if isinstance(command, Ack):
+            return self._acknowledge(command)
         decision = decisions.decide(self.state, command, self._clock())
-        outcome = decision.reply
-        future = self.submit(decision.mutations, outcome)
-        self.figures.settled[WORDS[type(command)]] += len(outcome.done)
-        for consumer in {message.consumer for message in outcome.done if message.consumer}:
-            self.seen(consumer)
+        future = self.submit(decision.mutations, decision.reply)
+        self._count_settled(type(command), decision.reply)
         self.kick()
         return future
 
-    def store(self, mutations: Sequence[GroupMutation]) -> None:
-        """Apply mutations now and store them later: nobody waits for this."""
-        if self.gone:
-            return
-        durable = self.state.config.durable
-        effects: list[Effect] = [(self, each) for each in mutations if durable and is_stored(each)]
-        if effects:
-            self._writer.defer(effects)
-        if len(effects) < len(mutations):
-            for mutation in mutations:
-                if not durable or not is_stored(mutation):
-                    self.apply(mutation)
-
-    def submit(
-        self,
-        mutations: Sequence[GroupMutation],
-        reply: R,
-        others: Sequence[Effect] = (),
-        size: int = 0,
-        *,
-        durable: bool | None = None,
-    ) -> Reply[R]:
-        """Commit mutations of this group, and what belongs to them.
-
-        An ephemeral group is in memory only, so none of it is stored.
-        """
+    def _acknowledge(self, command: Ack) -> Reply[Outcome]:
+        """Join the other acknowledgements of this turn."""
         if self._end is not None:
             raise self._end
-        if self.state.config.durable if durable is None else durable:
-            effects = [*others, *[(self, mutation) for mutation in mutations]]
-            if effects:
-                return self._writer.submit(effects, reply, size)
-            return self._writer.reply_after(self, reply)
-        if others:
-            future = self._writer.submit(others, reply, size)
-        else:
-            future = self._writer.reply_after(self, reply)
-        for mutation in mutations:
-            self.apply(mutation)
-        return future
+        self.kick()
+        return self._acks.add(command.receipts)
+
+    def settle_acks(self) -> None:
+        """Decide and store the acknowledgements that came since the last turn."""
+        if not self._acks:
+            return
+        acks, self._acks = self._acks, Acks()
+        try:
+            decision = decisions.decide_acks(self.state, acks.requests, self._clock())
+            committed = self.submit(decision.mutations, decision.reply)
+        except StreamError as error:
+            acks.fail(error)
+            return
+        except Exception as error:
+            self.figures.watch.failed(error)
+            acks.fail(StorageUnavailable("the group could not be served; try again"))
+            return
+        for outcome in decision.reply:
+            self._count_settled(Ack, outcome)
+        acks.answer_after(committed)
+
+    def _count_settled(self, kind: type[Command], outcome: Outcome) -> None:
+        done = outcome.done
+        self.figures.settled[WORDS[kind]] += len(done)
+        for consumer in {message.consumer for message in done if message.consumer}:
+            self.seen(consumer)
 
     # ── Handing out ──────────────────────────────────────────────────────────────────────────
 
     def kick(self) -> None:
         """Something changed: check whether a member can be served."""
-        if self.gone:
-            return
-        if self._pump is not None:
-            self._again = True
-            return
-        self._pump = asyncio.get_running_loop().create_task(self._run())
+        if not self._turn_planned and not self.gone:
+            self._turn_planned = True
+            asyncio.get_running_loop().call_soon(self._take_turn)
 
     def after_pump(self, action: Callable[[], None]) -> None:
         """Run something after everyone who can be served now has been."""
-        if self._pump is None:
+        if self._pump is None and not self._turn_planned:
             action()
         else:
             self._after_pump.append(action)
+
+    def _take_turn(self) -> None:
+        self._turn_planned = False
+        self.settle_acks()
+        if self._pump is not None:
+            self._again = True
+            return
+        retry_ms = 0
+        try:
+            if not self._serve_at_once():
+                self._pump = asyncio.get_running_loop().create_task(self._run())
+                return
+        except Exception as error:
+            retry_ms = self._failed(error)
+        self._end_turn(retry_ms)
+
+    def _serve_at_once(self) -> bool:
+        """Serve members from memory. False if something has to be read first."""
+        self._again = True
+        while self._again and not self.gone:
+            self._again = False
+            most, most_bytes = self._prepare()
+            if most <= 0:
+                break
+            self.origins = {}
+            found = self._reader.at_hand(self.entry, self.state, most, most_bytes, self.origins)
+            if found is None:
+                return False
+            self._hand_out(*found)
+        return True
 
     async def _run(self) -> None:
         retry_ms = 0
@@ -261,42 +260,53 @@ class Group(Owner):
             while self._again and not self.gone:
                 self._again = False
                 await self._step()
-        except TooBusy:
-            # Nothing was decided without being stored, and the members can wait a little longer.
-            retry_ms = _BUSY_RETRY_MS
-        except StreamError as error:
-            # Nothing could be read. The state itself is still valid.
-            self._turn_away(error)
-            retry_ms = _FAILURE_RETRY_MS
         except Exception as error:
-            # Nobody waits for this task. The failure must be visible, and must not end the group.
-            self.figures.watch.failed(error, _FAILURE_RETRY_MS / 1000)
-            self._turn_away(StorageUnavailable("the group could not be served; try again"))
-            retry_ms = _FAILURE_RETRY_MS
+            retry_ms = self._failed(error)
         finally:
             self._pump = None
-            self._set_alarm(retry_ms)
-            actions, self._after_pump = self._after_pump, []
-            for action in actions:
-                action()
+            self._end_turn(retry_ms)
 
     async def _step(self) -> None:
+        most, most_bytes = self._prepare()
+        if most <= 0:
+            return
+        self.origins = {}
+        read, bodies = await self._reader.to_hand_out(
+            self.entry, self.state, self._clock(), most, most_bytes, self.origins
+        )
+        if not self.gone:
+            self._hand_out(read, bodies)
+
+    def _failed(self, error: Exception) -> int:
+        """Members could not be served. Returns after how many milliseconds to try again."""
+        if isinstance(error, TooBusy):
+            # Nothing was decided without being stored, and the members can wait a little longer.
+            return _BUSY_RETRY_MS
+        if isinstance(error, StreamError):
+            # Nothing could be read. The state itself is still valid.
+            self._turn_away(error)
+        else:
+            # Nobody waits for this turn. The failure must be visible, and must not end the group.
+            self.figures.watch.failed(error, _FAILURE_RETRY_MS / 1000)
+            self._turn_away(StorageUnavailable("the group could not be served; try again"))
+        return _FAILURE_RETRY_MS
+
+    def _end_turn(self, retry_ms: int) -> None:
+        self._set_alarm(retry_ms)
+        if self._turn_planned:
+            # Someone came meanwhile, and may still be served.
+            return
+        actions, self._after_pump = self._after_pump, []
+        for action in actions:
+            action()
+
+    def _prepare(self) -> tuple[int, int]:
+        """Take back what is over; returns how much can be delivered."""
         self._settle_cleared()
         self._expire()
         if self.state.given_up:
             self._bury(self)
-        most, most_bytes = self._demand()
-        if most <= 0:
-            return
-        state, now_ms = self.state, self._clock()
-        self.appends = {}
-        read, bodies = await self._reader.to_hand_out(
-            self.entry, state, now_ms, most, most_bytes, self.appends
-        )
-        if bodies and not self.gone:
-            # The messages read may be blocked on their keys: then read further.
-            self._again = True
-            self._hand_out(read, bodies)
+        return self._demand()
 
     def _settle_cleared(self) -> None:
         """Settle messages that were delivered and then cleared from the stream."""
@@ -310,7 +320,8 @@ class Group(Owner):
 
     def _expire(self) -> None:
         expired = decisions.decide_expire(self.state, self._clock())
-        self.store(expired)
+        if expired:
+            self.store(expired)
         for mutation in expired:
             if isinstance(mutation, MemberReturned):
                 self.members.pop(mutation.consumer, None)
@@ -318,35 +329,44 @@ class Group(Owner):
     def _demand(self) -> tuple[int, int]:
         """How many messages are wanted, and at most how many bytes of them."""
         most = min(self.state.room, _READ_AT_ONCE_MAX)
-        demand = demand_bytes = 0
-        for waiter in self.waiters if most else ():
-            wanted = waiter.demand
-            if wanted > 0:
-                demand += wanted
-                demand_bytes += waiter.most_bytes
-                if demand >= most and demand_bytes >= _READ_BYTES_MAX:
-                    break
+        demand, demand_bytes = demand_of(self.waiters, most, _READ_BYTES_MAX)
         return min(demand, most), min(demand_bytes, _READ_BYTES_MAX)
 
     def _hand_out(self, read: Read, bodies: dict[int, bytes]) -> None:
-        hungry = (waiter for waiter in self.waiters if waiter.demand > 0)
-        # Members beyond that number get none of these.
-        waiters = list(islice(hungry, len(bodies)))
+        if not bodies:
+            return
+        # The messages read may be blocked on their keys: then read further.
+        self._again = True
+        in_full = self._has_plenty(len(bodies))
+        waiters = next_served(self.waiters, len(bodies), in_full=in_full)
         takers = [Taker(w.consumer, w.demand, w.most_bytes) for w in waiters]
         token = random.getrandbits(_TOKEN_BITS)
         decision = decisions.decide_hand_out(self.state, takers, read, self._clock(), token)
         self.store(decision.mutations)
         shares = decision.reply.shares
-        for index in decision.reply.turns:
-            if shares[index]:
-                del self.waiters[waiters[index]]
-                self.waiters[waiters[index]] = None
         for waiter, messages in zip(waiters, shares, strict=True):
             if messages:
                 self.figures.deliveries += len(messages)
-                self.figures.redeliveries += sum([m.deliveries > 1 for m in messages])
+                if read.again:
+                    self.figures.redeliveries += sum([m.deliveries > 1 for m in messages])
                 waiter.give([(m, bodies[m.ref.number]) for m in messages], self.lag)
-        self.appends = {}
+        for index in decision.reply.turns:
+            # A fetch is over once it has been given something.
+            if shares[index] and waiters[index] in self.waiters:
+                del self.waiters[waiters[index]]
+                self.waiters[waiters[index]] = None
+        self.origins = {}
+
+    def _has_plenty(self, count: int) -> bool:
+        """Whether everyone gets all that they ask for, though it cannot be read at once.
+
+        Then some get all of it now and the others next, instead of everyone a part.
+        """
+        view, state = self.entry.view, self.state
+        if count < _READ_AT_ONCE_MAX or view is None or state.config.order_by is not None:
+            return False
+        wanted = sum([waiter.demand for waiter in self.waiters])
+        return wanted <= min(state.room, view.messages - state.cursor.number)
 
     # ── Time ─────────────────────────────────────────────────────────────────────────────────
 
@@ -361,22 +381,6 @@ class Group(Owner):
 
     # ── Figures ──────────────────────────────────────────────────────────────────────────────
 
-    def _count(self) -> None:
-        """Update the metrics with this group's share; a void copy has none."""
-        state, figures = self.state, self.figures
-        in_flight = 0 if self.gone else state.in_flight
-        outstanding = 0 if self.gone else len(state.outstanding)
-        figures.in_flight += in_flight - self._in_flight
-        figures.outstanding += outstanding - self._outstanding
-        self._in_flight, self._outstanding = in_flight, outstanding
-
-    @property
-    def lag(self) -> int:
-        """Unsettled messages: not delivered yet, or delivered and not done."""
-        view = self.entry.view
-        undelivered = view.messages - self.state.cursor.number if view else 0
-        return undelivered + len(self.state.outstanding)
-
     @property
     def busy(self) -> bool:
         """Whether this copy has to stay in memory."""
@@ -385,11 +389,8 @@ class Group(Owner):
             self.waiters
             or self.pending
             or self._pump
+            or self._acks
             or state.in_flight
             or state.given_up
             or not state.config.durable
         )
-
-    def oldest(self) -> Outstanding | None:
-        outstanding = self.state.outstanding
-        return outstanding[min(outstanding)] if outstanding else None

@@ -55,6 +55,9 @@ class StreamGroups(Pinned):
             released = event is Event.RELEASED
             error = OwnedElsewhere(self.entry.shard) if released else self.entry.missing()
             for group in self.groups.values():
+                if released:
+                    # What is queued now is committed before another node takes over.
+                    group.settle_acks()
                 group.dismiss(error)
             return
         for group in self.awaited:
@@ -141,9 +144,12 @@ class GroupRegistry:
 
     def ready(self, path: str, name: str) -> Group | None:
         """The group if it is in memory: the fast path, without waiting."""
-        stream, entry = self._by_path.get(path), self._streams.ready(path)
+        stream = self._by_path.get(path)
         group = stream.groups.get(name) if stream is not None else None
-        if stream is None or group is None or group.gone or stream.entry is not entry:
+        if stream is None or group is None or group.gone:
+            return None
+        entry = stream.entry
+        if self._streams.ready(path) is not entry:
             return None
         if self._streams.view(entry).config.id != stream.stream_id:
             return None

@@ -28,11 +28,11 @@ from headwater.core.live.templates import (
     TemplatesSaved,
 )
 from headwater.core.state_protocol import RawRecord
+from headwater.service.batches import Owner
 from headwater.service.entries import Entry, Event, View
 from headwater.service.following import FollowedStream
 from headwater.service.live.changes import Changes
 from headwater.service.live.waits import Outcome, Wait, WaitResult
-from headwater.service.writer import Owner
 
 if TYPE_CHECKING:
     from headwater.service.live.registry import Live

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headwater.core.stream import Appended, Created, Deleted, SoftDeleted, Undeleted
 from headwater.service.background import Retried
+from headwater.service.batches import Effect
 from headwater.service.entries import Entry
-from headwater.service.writer import Effect
 
 if TYPE_CHECKING:
     from headwater.service.subscriptions.registry import SubscriptionRegistry

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from headwater.core.subscriptions.signatures import SECRET_BYTES, SigningKey
 from headwater.core.subscriptions.state import SecretStored
+from headwater.service.batches import Effect, Owner
 from headwater.service.log import Log
-from headwater.service.writer import Effect, Owner
 
 _SIGNING: Final = "ed25519"
 _TOKENS: Final = "tokens"

@@ -26,6 +26,7 @@ from headwater.core.stream import Appended, Created, Deleted, SoftDeleted, Undel
 from headwater.core.subscriptions.errors import SubscriptionNotFound
 from headwater.core.subscriptions.state import Link, StreamTail, SubscriptionState
 from headwater.service.background import Retried
+from headwater.service.batches import Effect
 from headwater.service.elsewhere import Elsewhere
 from headwater.service.entries import Entry
 from headwater.service.log import Log
@@ -37,7 +38,6 @@ from headwater.service.subscriptions.subscription import Subscription
 from headwater.service.subscriptions.survey import Found, Survey, tail_of
 from headwater.service.subscriptions.webhooks import Webhooks
 from headwater.service.timers import Timers
-from headwater.service.writer import Effect
 
 log = structlog.get_logger()
 

@@ -50,10 +50,10 @@ from headwater.core.subscriptions.state import (
     Wake,
     evolve,
 )
+from headwater.service.batches import Effect, Owner
 from headwater.service.replies import Reply
 from headwater.service.subscriptions.figures import Share
 from headwater.service.timers import Alarm
-from headwater.service.writer import Effect, Owner
 
 if TYPE_CHECKING:
     from headwater.service.elsewhere import Elsewhere

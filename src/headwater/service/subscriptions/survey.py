@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from headwater.core.stream import Appended, Created, Deleted, SoftDeleted, Undeleted
 from headwater.core.subscriptions.state import StreamTail
+from headwater.service.batches import Effect
 from headwater.service.entries import Entry
 from headwater.service.log import Log
-from headwater.service.writer import Effect
 
 if TYPE_CHECKING:
     from headwater.service.subscriptions.hints import Hearing, Hint

@@ -24,6 +24,7 @@ from headwater.core.mutations import AnyMutation
 from headwater.core.snapshots import SnapshotInfo, SnapshotTaken
 from headwater.core.subscriptions.state import SecretStored, StoredSubscription
 from headwater.store.engine.appends import Appends
+from headwater.store.engine.committer import Committer
 from headwater.store.engine.figures import EngineFigures
 from headwater.store.engine.membership import Lease, Membership
 from headwater.store.engine.streams import Streams
@@ -123,6 +124,10 @@ class Engine(Protocol):
     @property
     def membership(self) -> Membership | None:
         """The nodes that share the engine, if it is shared."""
+
+    @property
+    def committer(self) -> Committer | None:
+        """How another process can commit for the engine, if one can."""
 
     def commit(self, mutations: Sequence[AnyMutation]) -> None:
         """Make all of it durable, or raise StorageUnavailable and change nothing.

@@ -17,6 +17,7 @@ next start.
 
 - `segment_format`   what the bytes of a segment file mean
 - `segment_writer`, `gathering`  writing one, and what goes into it
+- `interleaving`, `placed_blocks`  many runs at once, each body in its place
 - `extent`   one run's part of a segment: appends by position, number and time
 - `segment`  reading one, with every block compared with its checksum at first touch
 - `open_segments`    the files that are open

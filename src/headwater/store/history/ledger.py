@@ -23,6 +23,10 @@ from headwater.store.history.policies import SealPolicy
 
 # Smaller shares of a stream would be slow to read.
 _SHARE_BYTES_MIN: Final = MIB
+# A file is worth filling with streams that have this part of what makes one due by itself.
+_LONG_PART: Final = 8
+# The ledger looks for those when there is this part of a file more.
+_LOOK_PART: Final = 16
 
 
 class Due(NamedTuple):
@@ -41,6 +45,8 @@ class Ledger:
         self._total = 0
         self._largest = 0
         self._oldest_ms: float = inf
+        self._look_at_total = 0
+        """At which total there may be enough for a file."""
 
     def bar(self, run: int) -> None:
         """Rows of this run are damaged: nothing after them can be sealed."""
@@ -125,6 +131,7 @@ class Ledger:
         with self._lock:
             if not self._may_be_due(policy, now_ms):
                 return []
+            self._look_at_total = self._total + policy.segment_bytes // _LOOK_PART
             runs = list(self._runs.items())
             self._largest = max((size for _, (size, _) in runs), default=0)
             self._oldest_ms = min((oldest for _, (_, oldest) in runs), default=inf)
@@ -132,6 +139,8 @@ class Ledger:
         due: set[int] = set()
         if any(size >= policy.after_bytes for _, (size, _) in runs):
             due.update(run for run, (size, _) in runs if size >= policy.after_bytes // 2)
+        if _fill_a_file(runs, policy):
+            due.update(run for run, (size, _) in runs if size >= _long_bytes(policy) // 2)
         if any(oldest <= now_ms - policy.after_ms for _, (_, oldest) in runs):
             ripe_ms = now_ms - policy.after_ms // 2
             due.update(run for run, (_, oldest) in runs if oldest <= ripe_ms)
@@ -145,7 +154,30 @@ class Ledger:
             self._largest >= policy.after_bytes
             or self._oldest_ms <= now_ms - policy.after_ms
             or self._total > policy.database_bytes_max
+            or (
+                self._largest >= _long_bytes(policy)
+                and self._total >= max(_enough_bytes(policy), self._look_at_total)
+            )
         )
+
+
+def _fill_a_file(runs: Iterable[tuple[int, tuple[int, int]]], policy: SealPolicy) -> bool:
+    """Whether long streams have enough for a file together.
+
+    Sealing them early costs the same, but it does not come all at once later, and what is read and
+    dropped is still in the caches.
+    """
+    long_bytes = _long_bytes(policy)
+    return sum(size for _, (size, _) in runs if size >= long_bytes) >= _enough_bytes(policy)
+
+
+def _enough_bytes(policy: SealPolicy) -> int:
+    """Less than a file: what comes until it is written has room in it as well."""
+    return policy.segment_bytes * 3 // 4
+
+
+def _long_bytes(policy: SealPolicy) -> int:
+    return max(2 * _SHARE_BYTES_MIN, policy.after_bytes // _LONG_PART)
 
 
 def _largest(runs: Sequence[tuple[int, int]], most: int) -> set[int]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence, Set
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
 from headwater.store.history.gathering import as_columns, count_fitting, count_sound, in_slices
+from headwater.store.history.interleaving import Share, Unsound, add_together, is_worthwhile
 from headwater.store.history.ledger import Due, Ledger
 from headwater.store.history.open_segments import OpenSegments
 from headwater.store.history.segment import Segment
@@ -135,6 +136,11 @@ class History(ABC):
 
     def gather(self, due: Sequence[Due], segment_bytes: int) -> Recording | None:
         """Write the rows of some runs into a file that is synced and verified."""
+        shares = self._shares(due, segment_bytes)
+        if is_worthwhile(shares):
+            # If that does not work out, run by run will show why.
+            with suppress(Unsound):
+                return self._gather_together(shares)
         builder = self.begin_file()
         try:
             cut: set[int] = set()
@@ -151,6 +157,24 @@ class History(ABC):
             raise
         self.give_up(builder)
         return None
+
+    def _shares(self, due: Sequence[Due], segment_bytes: int) -> list[Share]:
+        """What a file would take of each run; none if rows cannot be read in write order."""
+        return []
+
+    def _batches(self, shares: Sequence[Share]) -> Iterator[list[Row]]:
+        """At least the rows of some shares, in write order, some at a time."""
+        raise NotImplementedError
+
+    def _gather_together(self, shares: Sequence[Share]) -> Recording:
+        builder = self.begin_file()
+        try:
+            add_together(builder, shares, self._batches(shares))
+            cut = {one.run for one in shares if one.is_cut}
+            return self._recording(self.finish_file(builder), cut)
+        except BaseException:
+            self.give_up(builder)
+            raise
 
     def _recording(self, draft: SegmentDraft, cut: Set[int]) -> Recording:
         return Recording(draft, cut)

@@ -59,7 +59,7 @@ class LayoutError(Exception):
     """Bytes that are not what this module writes."""
 
 
-def block_sum(number: int, block: bytes) -> int:
+def block_sum(number: int, block: bytes | bytearray | memoryview) -> int:
     """The checksum of a block, seeded with its place."""
     return xxh3_64_intdigest(block, number)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from headwater.store.history import segment_format
+from headwater.store.history.placed_blocks import PlacedBlocks
 from headwater.store.history.segment import SegmentRow
 from headwater.store.history.segment_format import BLOCK_BYTES, Entry, IndexDraft
 from headwater.store.permissions import FILE_MODE
@@ -52,6 +53,15 @@ class SegmentDraft(NamedTuple):
         return SegmentRow(self.id, self.name, self.size_bytes, self.root)
 
 
+class Beginning(NamedTuple):
+    """Where an extent begins, and the size of its bodies."""
+
+    run: int
+    start: int
+    first_message: int
+    size_bytes: int
+
+
 class SegmentBuilder:
     """Takes bodies extent by extent; `finish` makes a file of them, `abandon` none."""
 
@@ -66,6 +76,8 @@ class SegmentBuilder:
         self._block = bytearray()
         self._sums: list[int] = []
         self._drafts: list[tuple[IndexDraft, list[Mark]]] = []
+        self._together: dict[int, tuple[IndexDraft, list[Mark]]] = {}
+        self._blocks: PlacedBlocks | None = None
         self._written = 0
         step("created")
         self._write(segment_format.MAGIC)
@@ -83,6 +95,37 @@ class SegmentBuilder:
         """The bodies that follow belong to this run, from this position on."""
         self._drafts.append((IndexDraft(run, start, first_message, self.size_bytes), []))
 
+    def begin_together(self, beginnings: Sequence[Beginning]) -> None:
+        """All bodies of the file, which is empty so far, belong to these runs, in turns.
+
+        Their sizes are known, so each has its place.
+        """
+        assert not self._written
+        assert not self._drafts
+        offset = self.size_bytes
+        for run, start, first_message, size in beginnings:
+            index = IndexDraft(run, start, first_message, offset)
+            self._drafts.append((index, []))
+            self._together[run] = self._drafts[-1]
+            offset += size
+        self._blocks = PlacedBlocks(self._file, offset)
+        self._blocks.write(0, bytes(self._block))
+
+    def add_to(self, run: int, columns: segment_format.Columns, bodies: bytes) -> None:
+        """Consecutive appends of one of several runs; the extent may be recorded up to there."""
+        assert self._blocks is not None
+        index, marks = self._together[run]
+        self._blocks.write(index.data_offset + index.end - index.start, bodies)
+        index.extend(columns)
+        marks.append(_mark(index))
+
+    def end_together(self) -> None:
+        """All bodies are there."""
+        assert self._blocks is not None
+        self._sums, self._block = self._blocks.end()
+        self._written = len(self._sums) * BLOCK_BYTES
+        os.lseek(self._file, self._written, os.SEEK_SET)
+
     def add_all(self, columns: segment_format.Columns, bodies: bytes) -> None:
         """Consecutive appends, with their bodies joined."""
         index, _ = self._drafts[-1]
@@ -97,15 +140,23 @@ class SegmentBuilder:
         """The extent may be recorded up to here."""
         index, marks = self._drafts[-1]
         if not marks or marks[-1].end < index.end:
-            marks.append(Mark(index.end, len(index.starts), index.messages, index.times[-1]))
+            marks.append(_mark(index))
 
     def _write(self, data: bytes) -> None:
-        self._block += data
-        while len(self._block) >= BLOCK_BYTES:
-            self._flush(bytes(self._block[:BLOCK_BYTES]))
-            del self._block[:BLOCK_BYTES]
+        """Large bodies are many blocks long: only the ends of one are copied."""
+        block, rest = self._block, memoryview(data)
+        while len(block) + len(rest) >= BLOCK_BYTES:
+            missing = BLOCK_BYTES - len(block)
+            if block:
+                block += rest[:missing]
+                self._flush(block)
+                block.clear()
+            else:
+                self._flush(rest[:missing])
+            rest = rest[missing:]
+        block += rest
 
-    def _flush(self, block: bytes) -> None:
+    def _flush(self, block: bytes | bytearray | memoryview) -> None:
         self._sums.append(segment_format.block_sum(len(self._sums), block))
         write_all(self._file, block)
         self._written += len(block)
@@ -119,7 +170,7 @@ class SegmentBuilder:
             for extent in extents
         ]
         self._write(segment_format.encode_directory(entries))
-        self._flush(bytes(self._block))
+        self._flush(self._block)
         has_ids = any(index.ids for index, _ in self._drafts)
         magic = segment_format.MAGIC_WITH_IDS if has_ids else segment_format.MAGIC
         trailer = segment_format.Trailer(directory_offset, self._written, tuple(self._sums), magic)
@@ -152,7 +203,11 @@ class SegmentBuilder:
         self._path.unlink(missing_ok=True)
 
 
-def write_all(file: int, data: bytes) -> None:
+def _mark(index: IndexDraft) -> Mark:
+    return Mark(index.end, len(index.starts), index.messages, index.times[-1])
+
+
+def write_all(file: int, data: bytes | bytearray | memoryview) -> None:
     """A write may be partial; the next one fails with the reason."""
     view = memoryview(data)
     while view:

@@ -12,6 +12,7 @@ from headwater.core.lineage import Span
 from headwater.core.offsets import format_offset
 from headwater.core.stream import Appended
 from headwater.store.engine.appends import Outline, Piece, SealedExtent, SeekBy
+from headwater.store.memory.append_log import AppendLog
 from headwater.store.memory.tables import Tables
 
 _START = attrgetter("start")
@@ -33,7 +34,7 @@ class Appends:
                 raise UnknownOffset(format_offset(span.run, span.start))
             bodies: list[bytes] = []
             size = 0
-            for append in appends[first:]:
+            for append in appends.between(first):
                 size += len(append.body)
                 if append.start >= span.end or (bodies and size > max_bytes):
                     break
@@ -53,7 +54,8 @@ class Appends:
             first = bisect_left(appends, span.start, key=_START)
             most = appends[first].first_message + max_messages
             stop = bisect_right(appends, most, first, first + len(bodies), key=_messages_end)
-            return [Frame.of(appends[first : max(stop, first + 1)], span.end)]
+            taken = list(appends.between(first, max(stop, first + 1)))
+            return [Frame.of(taken, span.end)]
 
     def sealed_extents(self, span: Span) -> list[SealedExtent]:
         return []
@@ -72,9 +74,11 @@ class Appends:
 
     def seek(self, span: Span, by: SeekBy, value: int) -> Appended | None:
         with self._tables.lock:
-            inside = [a for a in self._of_run(span.run) if span.start <= a.start < span.end]
-            index = bisect_right(inside, value, key=attrgetter(by)) - 1
-            return inside[index] if index >= 0 else None
+            appends = self._of_run(span.run)
+            first = bisect_left(appends, span.start, key=_START)
+            last = bisect_left(appends, span.end, first, key=_START)
+            index = bisect_right(appends, value, first, last, key=attrgetter(by)) - 1
+            return appends[index] if index >= first else None
 
     def known_ids(self, spans: Sequence[Span], ids: Sequence[str]) -> set[str]:
         with self._tables.lock:
@@ -85,6 +89,6 @@ class Appends:
             ]
             return {i for i in ids if any(known.get(i, end) < end for known, end in logs)}
 
-    def _of_run(self, run: int) -> Sequence[Appended]:
+    def _of_run(self, run: int) -> AppendLog:
         log = self._tables.logs.get(run)
-        return log.appends if log else ()
+        return log.appends if log else AppendLog()

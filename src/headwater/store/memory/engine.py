@@ -44,6 +44,7 @@ class MemoryEngine:
     name = "memory"
     lease = None
     membership = None
+    committer = None
     history = None
 
     def __init__(self, producers_preloaded_max: int = 1_000) -> None:

@@ -47,6 +47,6 @@ class MemoryReleases:
         last = bisect_left(appends, end, key=_START)
         if last > first and appends[last - 1].end > end:
             last -= 1
-        last = min(last, first + most)
-        del appends[first:last]
-        return max(0, last - first)
+        last = max(first, min(last, first + most))
+        appends.drop(first, last)
+        return last - first

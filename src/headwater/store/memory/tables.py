@@ -15,15 +15,16 @@ from headwater.core.expiry import touch_interval_ms
 from headwater.core.live.templates import TemplateRecord
 from headwater.core.schedules import Schedule
 from headwater.core.snapshots import SnapshotTaken
-from headwater.core.stream import Appended, StreamState
+from headwater.core.stream import StreamState
 from headwater.store.garbage import Release
+from headwater.store.memory.append_log import AppendLog
 from headwater.store.reachability import Member
 
 
 @dataclass(slots=True)
 class Log:
     state: StreamState
-    appends: list[Appended] = field(default_factory=list)
+    appends: AppendLog = field(default_factory=AppendLog)
     ids: dict[str, int] = field(default_factory=dict)
     templates: dict[int, TemplateRecord] = field(default_factory=dict)
     snapshots: dict[int, SnapshotTaken] = field(default_factory=dict)

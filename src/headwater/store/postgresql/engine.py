@@ -46,6 +46,7 @@ log = structlog.get_logger()
 
 class PostgresqlEngine:
     name = "postgresql"
+    committer = None
 
     def __init__(
         self,

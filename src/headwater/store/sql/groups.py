@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from headwater.core.groups.mutations import (
@@ -47,21 +49,33 @@ class GroupChanges:
         self._cursors: dict[int, MessageRef] = {}
 
     def add(self, mutation: GroupMutation) -> None:
+        # The two that come with every delivery first.
+        if isinstance(mutation, MessagesSettled):
+            self._settle(mutation)
+        elif isinstance(mutation, MessagesLeased):
+            self._mark(mutation.group_id, mutation.messages)
+            if mutation.cursor is not None:
+                self._cursors[mutation.group_id] = mutation.cursor
+        else:
+            self._add_other(mutation)
+
+    def _settle(self, mutation: MessagesSettled) -> None:
+        group_id, numbers = mutation.group_id, mutation.numbers
+        marks = self._marks.get(group_id)
+        if marks:
+            for number in numbers:
+                marks.pop(number, None)
+        self._settled.setdefault(group_id, set()).update(numbers)
+
+    def _mark(self, group_id: int, messages: Sequence[Outstanding]) -> None:
+        marks = self._marks.setdefault(group_id, {})
+        for message in messages:
+            marks[message.ref.number] = message
+
+    def _add_other(self, mutation: GroupMutation) -> None:
         match mutation:
-            case (
-                MessagesMarked(group_id=group_id, messages=messages)
-                | MessagesLeased(group_id=group_id, messages=messages)
-            ):
-                marks = self._marks.setdefault(group_id, {})
-                for message in messages:
-                    marks[message.ref.number] = message
-                if isinstance(mutation, MessagesLeased) and mutation.cursor is not None:
-                    self._cursors[group_id] = mutation.cursor
-            case MessagesSettled(group_id, numbers):
-                marks = self._marks.get(group_id, {})
-                for number in numbers:
-                    marks.pop(number, None)
-                self._settled.setdefault(group_id, set()).update(numbers)
+            case MessagesMarked(group_id, messages):
+                self._mark(group_id, messages)
             case GroupAdvanced(group_id, cursor, reset):
                 self._cursors[group_id] = cursor
                 if reset:
@@ -80,20 +94,29 @@ class GroupChanges:
         self._emptied.add(group_id)
 
     def write(self, tables: Tables) -> None:
-        tables.delete("deliveries", "group_id", [(group_id,) for group_id in self._emptied])
-        settled = {group_id: sorted(numbers) for group_id, numbers in self._settled.items()}
-        tables.delete_numbers("deliveries", "group_id, number", settled)
-        tables.delete("groups", "id", [(group_id,) for group_id in self._deleted])
+        if self._emptied:
+            tables.delete("deliveries", "group_id", [(group_id,) for group_id in self._emptied])
+        if self._settled:
+            settled = {group_id: sorted(numbers) for group_id, numbers in self._settled.items()}
+            tables.delete_numbers("deliveries", "group_id, number", settled)
+        self._write_settings(tables)
+        if self._cursors:
+            cursors = [(i, *cursor) for i, cursor in self._cursors.items()]
+            tables.update("groups", "id", "cursor_number, cursor_start, cursor_place", cursors)
+        marks = [delivery_row(i, m) for i, found in self._marks.items() for m in found.values()]
+        if marks:
+            kept = "start, place, key"
+            tables.upsert("deliveries", "group_id, number", DELIVERY_COLUMNS, marks, kept)
+
+    def _write_settings(self, tables: Tables) -> None:
+        if self._deleted:
+            tables.delete("groups", "id", [(group_id,) for group_id in self._deleted])
         if self._created:
             tables.use_ids("groups", max(self._created))
-        created = [row for i, row in self._created.items() if i not in self._deleted]
-        tables.insert("groups", GROUP_COLUMNS, created)
-        tables.update("groups", "id", "config, paused", [*self._changed.values()])
-        cursors = [(i, *cursor) for i, cursor in self._cursors.items()]
-        tables.update("groups", "id", "cursor_number, cursor_start, cursor_place", cursors)
-        marks = [delivery_row(i, m) for i, found in self._marks.items() for m in found.values()]
-        kept = "start, place, key"
-        tables.upsert("deliveries", "group_id, number", DELIVERY_COLUMNS, marks, kept)
+            created = [row for i, row in self._created.items() if i not in self._deleted]
+            tables.insert("groups", GROUP_COLUMNS, created)
+        if self._changed:
+            tables.update("groups", "id", "config, paused", [*self._changed.values()])
 
 
 class Groups:

@@ -21,15 +21,18 @@ def write_resources(tables: Tables, mutations: Sequence[AnyMutation]) -> None:
     if not mutations:
         return
     groups, templates, subscriptions = GroupChanges(), TemplateChanges(), SubscriptionChanges()
+    has_groups = False
     for mutation in mutations:
         if isinstance(mutation, GroupMutation):
             groups.add(mutation)
+            has_groups = True
         elif isinstance(mutation, LiveMutation):
             templates.add(mutation)
         elif isinstance(mutation, SnapshotMutation):
             write_snapshot(tables, mutation)
         elif isinstance(mutation, SubscriptionMutation):
             subscriptions.add(mutation)
-    groups.write(tables)
+    if has_groups:
+        groups.write(tables)
     templates.write(tables)
     subscriptions.write(tables)

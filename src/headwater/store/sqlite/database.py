@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Final
 
 import apsw
@@ -32,6 +33,8 @@ BUSY_TIMEOUT_MS: Final = 10_000
 _STATEMENTS_CACHED: Final = 400
 _WAL_PAGES_BEFORE_CHECKPOINT: Final = 2_000
 _WAL_BYTES_KEPT: Final = 64 * 1024 * 1024
+_ORPHAN_S: Final = 10.0
+_LOOK_AGAIN_S: Final = 0.01
 _LOCK_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 # What an older version may have left readable to others.
 _OWN: Final = (
@@ -53,21 +56,45 @@ class DirectoryLock:
     """Locks a data directory for this process until released."""
 
     def __init__(self, directory: Path) -> None:
-        self._file = os.open(directory / LOCK_NAME, _LOCK_FLAGS, FILE_MODE)
+        self.descriptor = os.open(directory / LOCK_NAME, _LOCK_FLAGS, FILE_MODE)
+        patience = monotonic() + _ORPHAN_S
+        while not self._lock():
+            holder = os.pread(self.descriptor, 32, 0).decode(errors="replace").strip()
+            # A server that was killed may have left a committer, which ends by itself.
+            if _is_running(holder) or monotonic() > patience:
+                os.close(self.descriptor)
+                raise DataDirectoryError(
+                    f"{directory} is in use by another headwater process (pid "
+                    f"{holder or 'unknown'}); stop it or choose another directory"
+                )
+            sleep(_LOOK_AGAIN_S)
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def _lock(self) -> bool:
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            holder = os.read(self._file, 32).decode(errors="replace").strip() or "unknown"
-            os.close(self._file)
-            raise DataDirectoryError(
-                f"{directory} is in use by another headwater process (pid {holder}); "
-                "stop it or choose another directory"
-            ) from None
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+            return False
+        return True
 
     def release(self) -> None:
-        os.close(self._file)
+        os.close(self.descriptor)
+
+
+def _is_running(holder: str) -> bool:
+    """Whether a process is there; one that has ended may still wait to be noticed by its parent."""
+    if not holder.isdecimal():
+        return True
+    try:
+        os.kill(int(holder), 0)
+        state = Path(f"/proc/{holder}/stat").read_bytes().rpartition(b") ")[2][:1]
+    except ProcessLookupError:
+        return False
+    except OSError:
+        # Somebody else's process, or a system without /proc.
+        return True
+    return state != b"Z"
 
 
 def prepare_directory(directory: Path) -> DirectoryLock:
@@ -174,16 +201,20 @@ def _open_existing(path: Path) -> apsw.Connection:
         _check_identity(connection, path)
         _check_log(connection, path)
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
-        connection.pragma("journal_mode", "wal")
-        connection.pragma("synchronous", "full")
-        connection.pragma("wal_autocheckpoint", _WAL_PAGES_BEFORE_CHECKPOINT)
-        connection.pragma("journal_size_limit", _WAL_BYTES_KEPT)
-        connection.pragma("cache_size", -64 * 1024)
+        set_up_writer(connection)
         _migrate(connection)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def set_up_writer(connection: apsw.Connection) -> None:
+    connection.pragma("journal_mode", "wal")
+    connection.pragma("synchronous", "full")
+    connection.pragma("wal_autocheckpoint", _WAL_PAGES_BEFORE_CHECKPOINT)
+    connection.pragma("journal_size_limit", _WAL_BYTES_KEPT)
+    connection.pragma("cache_size", -64 * 1024)
 
 
 def _check_identity(connection: apsw.Connection, path: Path) -> None:

@@ -10,31 +10,29 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import perf_counter
 from typing import Final
 
 import apsw
 
 from headwater.core.errors import StorageFull
 from headwater.core.histograms import SECONDS, Histogram
-from headwater.core.limits import MIB
 from headwater.core.mutations import GROWING, AnyMutation
-from headwater.core.stream import Appended, Mutation, Undeleted
-from headwater.store import rows
+from headwater.core.stream import Appended, Undeleted
 from headwater.store.disk_reserve import DiskReserve, is_full
 from headwater.store.engine import Problem
 from headwater.store.engine.figures import EngineFigures
-from headwater.store.garbage import Collector, note_release
+from headwater.store.garbage import Collector
 from headwater.store.history.open_segments import DIRECTORY_NAME
 from headwater.store.history.segment_writer import Step, nothing
-from headwater.store.rows import OP_COLUMNS, Row
+from headwater.store.rows import Row
 from headwater.store.sql.groups import Groups
-from headwater.store.sql.resources import write_resources
 from headwater.store.sql.snapshots import Snapshots
 from headwater.store.sql.streams import Streams
 from headwater.store.sql.subscriptions import Subscriptions
 from headwater.store.sql.templates import Templates
 from headwater.store.sqlite.appends import Appends
+from headwater.store.sqlite.commits import Commits
+from headwater.store.sqlite.committer import SqliteCommitter
 from headwater.store.sqlite.database import (
     BUSY_TIMEOUT_MS,
     DATABASE_NAME,
@@ -48,17 +46,9 @@ from headwater.store.sqlite.database import (
     translated,
 )
 from headwater.store.sqlite.history import SqliteHistory
-from headwater.store.sqlite.producers import ProducerRows
 from headwater.store.sqlite.releases import SqliteReleases
-from headwater.store.sqlite.schema import SCHEMA_VERSION
-from headwater.store.sqlite.streams import WORDS, write_change
-from headwater.store.sqlite.tables import (
-    ROWS_PER_INSERT,
-    SqliteTables,
-    insert_alone,
-    insert_rows,
-    next_id,
-)
+from headwater.store.sqlite.streams import WORDS
+from headwater.store.sqlite.tables import next_id
 from headwater.store.verify import verify_database
 
 _FILES_REMOVED_AT_ONCE: Final = 4
@@ -76,7 +66,6 @@ class SqliteEngine:
         self._path = directory / DATABASE_NAME
         self._local = threading.local()
         self._readers: list[apsw.Connection] = []
-        self._sync_seconds = Histogram(SECONDS)
         try:
             self._writer = open_writer(self._path)
             # Not before it is certain that the directory is ours.
@@ -87,9 +76,18 @@ class SqliteEngine:
         self.history = SqliteHistory(
             directory / DIRECTORY_NAME, self._transaction, self._reader, self._query, step
         )
+        self._sync_seconds = Histogram(SECONDS)
         self._collector = Collector()
-        self._producers = ProducerRows()
+        self._commits = Commits(self._writer, self._collector)
         self._reserve = DiskReserve(directory)
+        self.committer = SqliteCommitter(
+            self._path,
+            self._lock.descriptor,
+            self._committed,
+            self._committer_ended,
+            # The thread knows what to do if the disk is full.
+            lambda: self._reserve.is_there,
+        )
         self.appends = Appends(self._reader, self._query, self.history.open_segments)
         self.streams = Streams(self._query, next_id, WORDS, producers_preloaded_max)
         self.groups = Groups(self._query, next_id)
@@ -124,111 +122,41 @@ class SqliteEngine:
         return self._reserve.has_room()
 
     def _commit(self, mutations: Sequence[AnyMutation]) -> None:
-        appends = [mutation for mutation in mutations if isinstance(mutation, Appended)]
-        if 0 < len(appends) == len(mutations) <= ROWS_PER_INSERT and all(
-            append.stands_alone for append in appends
-        ):
-            self._insert_alone(appends)
-        else:
-            self._write_all(mutations)
-        self.history.ledger.note(appends)
+        try:
+            self._commits.commit(mutations)
+        except apsw.Error as error:
+            raise self._refusal(error) from error
+        self._committed(mutations, self._commits.sync_s)
+
+    def _committed(self, mutations: Sequence[AnyMutation], sync_s: float) -> None:
+        self._sync_seconds.observe(sync_s)
+        self._note(mutations)
+
+    def _note(self, mutations: Sequence[AnyMutation]) -> None:
+        self.history.ledger.note([one for one in mutations if isinstance(one, Appended)])
         for mutation in mutations:
             if isinstance(mutation, Undeleted):
                 self.history.look_again(mutation.stream_id)
 
-    def _insert_alone(self, appends: Sequence[Appended]) -> None:
-        """The usual case in one statement: the interpreter lock is released once."""
-        began = perf_counter()
-        try:
-            values = [rows.op_row(one) for one in appends]
-            insert_alone(self._writer, "ops", OP_COLUMNS, values, again=_are_small(appends))
-        except apsw.Error as error:
-            self._void_commit()
-            raise self._refusal(error) from error
-        self._sync_seconds.observe(perf_counter() - began)
-
-    def _write_all(self, mutations: Sequence[AnyMutation]) -> None:
-        producers: rows.Producers = {}
-        with self._transaction() as write:
-            appends: list[Appended] = []
-            resources: list[AnyMutation] = []
-            releases = SqliteReleases(write)
-            for mutation in mutations:
-                if isinstance(mutation, Appended):
-                    appends.append(mutation)
-                elif isinstance(mutation, Mutation):
-                    # Appends are collected to be written together, but never past a change to a
-                    # stream.
-                    self._write_appends(write, appends)
-                    appends.clear()
-                    note_release(self._collector, releases, mutation)
-                    write_change(write, mutation)
-                else:
-                    resources.append(mutation)
-                    continue
-                rows.note_producer(producers, mutation)
-            self._write_appends(write, appends)
-            write_resources(SqliteTables(write), resources)
-            self._producers.write(write, producers)
-        self._producers.committed(producers)
+    def _committer_ended(self, mutations: Sequence[AnyMutation]) -> None:
+        self._commits.void()
+        # It may be stored. Sealing looks at the rows themselves.
+        self._note(mutations)
 
     @contextmanager
     def _transaction(self) -> Iterator[apsw.Connection]:
-        write = self._writer
-        committing = False
         try:
-            write.execute("BEGIN IMMEDIATE")
-            yield write
-            committing = True
-            began = perf_counter()
-            write.execute("COMMIT")
-            self._sync_seconds.observe(perf_counter() - began)
+            with self._commits.transaction() as write:
+                yield write
+            self._sync_seconds.observe(self._commits.sync_s)
         except apsw.Error as error:
-            if committing:
-                self._void_commit()
             raise self._refusal(error) from error
-        finally:
-            self._roll_back()
 
     def _refusal(self, error: apsw.Error) -> Exception:
         if is_full(error):
             self._reserve.release()
             return StorageFull()
         return translated(error)
-
-    def _roll_back(self) -> None:
-        if self._writer.in_transaction:
-            with suppress(apsw.Error):
-                self._writer.execute("ROLLBACK")
-
-    def _void_commit(self) -> None:
-        """Make sure that a failed commit stays failed, even if the process is killed now.
-
-        If only the sync failed, the commit is complete in the write-ahead log, and recovery would
-        find it there. The next commit overwrites it in the log, so make one that changes nothing.
-        Whether that one can be synced does not matter.
-        """
-        self._roll_back()
-        with suppress(apsw.Error):
-            self._writer.pragma("user_version", SCHEMA_VERSION)
-
-    @staticmethod
-    def _write_appends(write: apsw.Connection, appends: Sequence[Appended]) -> None:
-        values = [rows.op_row(append) for append in appends]
-        insert_rows(write, "ops", OP_COLUMNS, values, again=_are_small(appends))
-        ids = [(a.stream_id, *message_id) for a in appends for message_id in a.ids]
-        insert_rows(write, "message_ids", "stream_id, message_id, position", ids)
-        for append in appends:
-            if append.stream_seq is not None:
-                write.execute(
-                    "UPDATE streams SET last_stream_seq = ? WHERE id = ?",
-                    (append.stream_seq, append.stream_id),
-                )
-            if append.trim_due_ms is not None:
-                write.execute(
-                    "UPDATE streams SET trim_due = ? WHERE id = ?",
-                    (append.trim_due_ms, append.stream_id),
-                )
 
     def reap(self, max_appends: int) -> bool:
         try:
@@ -288,7 +216,3 @@ class SqliteEngine:
             reader.close()
         self._writer.close()
         self._lock.release()
-
-
-def _are_small(appends: Sequence[Appended]) -> bool:
-    return sum([len(append.body) for append in appends]) < MIB

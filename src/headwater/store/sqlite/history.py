@@ -5,7 +5,7 @@ See `headwater.store.history` for the order of steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from itertools import count
 from pathlib import Path
@@ -14,14 +14,20 @@ from typing import Final
 import apsw
 
 from headwater.store.engine.figures import HistoryFigures
-from headwater.store.history.sealing import History, Recording
+from headwater.store.history.gathering import SLICE_BYTES
+from headwater.store.history.interleaving import Share, span
+from headwater.store.history.ledger import Due
+from headwater.store.history.sealing import History, Recording, Stopped
 from headwater.store.history.segment import ABSENT
-from headwater.store.history.segment_writer import Step, nothing
+from headwater.store.history.segment_writer import ExtentDraft, Mark, Step, nothing
 from headwater.store.rows import OP_COLUMNS, Query, Row
 from headwater.store.sqlite import segments as tables
 from headwater.store.sqlite.database import translating
 
 _SURVEY_ROWS: Final = 50_000
+_BATCH_ROWS: Final = 1_000
+# Finding the shares of many short runs costs more than it saves.
+_TOGETHER_MAX: Final = 256
 
 Transaction = Callable[[], AbstractContextManager[apsw.Connection]]
 
@@ -114,6 +120,32 @@ class SqliteHistory(History):
                 (run,),
             )
 
+    def _shares(self, due: Sequence[Due], segment_bytes: int) -> list[Share]:
+        shares: list[Share] = []
+        if len(due) <= _TOGETHER_MAX:
+            for one in due:
+                share = tables.find_share(self.query, one.run, min(one.size_bytes, segment_bytes))
+                if share is not None and segment_bytes > 0:
+                    shares.append(share)
+                    segment_bytes -= share.beginning.size_bytes
+        return shares
+
+    def _batches(self, shares: Sequence[Share]) -> Iterator[list[Row]]:
+        """Each batch is its own query, so that the log can be checkpointed meanwhile."""
+        sizes = [(one.appends, one.beginning.size_bytes) for one in shares]
+        appends, size_bytes = map(sum, zip(*sizes, strict=True))
+        rows = max(1, min(_BATCH_ROWS, SLICE_BYTES * appends // size_bytes))
+        first, last = span(shares)
+        marks = ",".join("?" * len(shares))
+        # By id: the plus keeps SQLite from going through one stream after the other.
+        condition = f"id >= ? AND id < ? AND +stream_id IN ({marks})"
+        sql = f"SELECT {OP_COLUMNS} FROM ops WHERE {condition}"
+        runs = [one.run for one in shares]
+        for start in range(first, last + 1, rows):
+            if self.stopping:
+                raise Stopped
+            yield self.query(sql, (start, start + rows, *runs))
+
     def record(self, recording: Recording, now_ms: int) -> bool:
         """Record a slice of a segment and drop the rows it holds; True when there is more.
 
@@ -128,15 +160,18 @@ class SqliteHistory(History):
             if recording.begun and not begun:
                 # All of it was deleted between two slices, and the file with it.
                 return False
+            held: dict[int, tuple[ExtentDraft, Mark]] = {}
             for extent, since, to in parts:
                 if extent.run in skipped:
                     continue
-                if tables.record_extent(write, draft.id, extent, since, to):
-                    if not begun:
-                        tables.insert_segment(write, draft, now_ms)
-                    begun = True
+                if tables.drop_rows(write, extent, since, to):
+                    held[extent.index_offset] = extent, to
                 else:
                     skipped.add(extent.run)
+            if held and not begun:
+                tables.insert_segment(write, draft, now_ms)
+            tables.insert_extents(write, draft.id, held.values())
+            begun = begun or bool(held)
             self.step("before commit")
         recording.done(skipped, begun=begun)
         self.step("committed")

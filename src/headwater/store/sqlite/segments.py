@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import apsw
 
 from headwater.store.engine.figures import HistoryFigures
 from headwater.store.history.compaction_choice import FileUse
+from headwater.store.history.interleaving import Share
 from headwater.store.history.segment import ABSENT, PRESENT, SegmentRow
 from headwater.store.history.segment_format import MAGIC
-from headwater.store.history.segment_writer import ExtentDraft, Mark, SegmentDraft
+from headwater.store.history.segment_writer import Beginning, ExtentDraft, Mark, SegmentDraft
 from headwater.store.rows import Query
 from headwater.store.sql.extents import (
     EXTENT_COLUMNS,
@@ -48,7 +49,7 @@ def move_extents(
     if found != [tuple(row) for row in old]:
         return False
     write.execute(f"DELETE FROM extents WHERE {condition}", place)
-    insert_extent(write, segment_id, new, new.marks[-1])
+    insert_extents(write, segment_id, [(new, new.marks[-1])])
     return True
 
 
@@ -56,29 +57,64 @@ def has_segment(write: apsw.Connection, segment_id: int) -> bool:
     return bool(write.execute("SELECT 1 FROM segments WHERE id = ?", (segment_id,)).fetchall())
 
 
-def record_extent(
-    write: apsw.Connection, segment_id: int, extent: ExtentDraft, since: Mark | None, to: Mark
-) -> bool:
-    """Record an extent up to a mark and drop the rows it holds; False if they are not all there."""
+def drop_rows(write: apsw.Connection, extent: ExtentDraft, since: Mark | None, to: Mark) -> bool:
+    """Drop the rows that a part of an extent holds; False if they are not all there."""
     start = since.end if since else extent.start
     rows = to.appends - (since.appends if since else 0)
     place = (extent.run, start, to.end)
-    condition = "stream_id = ? AND start >= ? AND start < ?"
-    count = write.execute(f"SELECT count(*) FROM ops WHERE {condition}", place).fetchall()[0][0]
-    alive = write.execute(
-        "SELECT 1 FROM streams WHERE id = ? AND status < 2", (extent.run,)
+    condition = "stream_id = ?1 AND start >= ?2 AND start < ?3"
+    found = write.execute(
+        "SELECT count(*), EXISTS (SELECT 1 FROM streams WHERE id = ?1 AND status < 2)"
+        f" FROM ops WHERE {condition}",
+        place,
     ).fetchall()
-    if count != rows or not alive:
+    if found != [(rows, 1)]:
         return False
     write.execute(f"DELETE FROM ops WHERE {condition}", place)
-    insert_extent(write, segment_id, extent, to)
     return True
 
 
-def insert_extent(write: apsw.Connection, segment_id: int, extent: ExtentDraft, to: Mark) -> None:
-    """Record an extent up to a mark."""
-    row = extent_row(segment_id, extent, to)
-    insert_rows(write, "extents", EXTENT_COLUMNS, [row], _GROW)
+def find_share(query: Query, run: int, room_bytes: int) -> Share | None:
+    """What fits of a run, at least one append; None if it has no rows, or its stream is gone."""
+    found = query(
+        "SELECT start, first_message, id FROM ops WHERE stream_id = ?1 AND EXISTS"
+        " (SELECT 1 FROM streams WHERE id = ?1 AND status < 2) ORDER BY start LIMIT 1",
+        (run,),
+    )
+    if not found:
+        return None
+    start, first_message, first_id = found[0]
+    # The last one that begins within the room fits, or what is before it does.
+    found = query(
+        "SELECT start, start + length(body), id FROM ops WHERE stream_id = ? AND start <= ?"
+        " ORDER BY start DESC LIMIT 1",
+        (run, start + room_bytes),
+    )
+    if not found:
+        return None
+    last_start, end, last_id = found[0]
+    until = last_start if end > start + room_bytes and last_start > start else end
+    found = query(
+        "SELECT count(*), EXISTS (SELECT 1 FROM ops WHERE stream_id = ?1 AND start >= ?3)"
+        " FROM ops WHERE stream_id = ?1 AND start >= ?2 AND start < ?3",
+        (run, start, until),
+    )
+    appends, is_cut = found[0]
+    return Share(
+        Beginning(run, start, first_message, until - start),
+        appends,
+        first_id,
+        last_id,
+        bool(is_cut),
+    )
+
+
+def insert_extents(
+    write: apsw.Connection, segment_id: int, parts: Iterable[tuple[ExtentDraft, Mark]]
+) -> None:
+    """Record extents, each up to a mark."""
+    rows = [extent_row(segment_id, extent, to) for extent, to in parts]
+    insert_rows(write, "extents", EXTENT_COLUMNS, rows, _GROW)
 
 
 def drop_extents_within(

@@ -1,0 +1,138 @@
+"""Batches of mutations as transactions of one connection.
+
+The server has two such connections, one in its own process and one in the committer's; see
+`headwater.store.sqlite.committer`. They are never used at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from time import perf_counter
+
+import apsw
+
+from headwater.core.limits import MIB
+from headwater.core.mutations import AnyMutation
+from headwater.core.stream import Appended, Mutation
+from headwater.store import rows
+from headwater.store.garbage import Collector, note_release
+from headwater.store.rows import OP_COLUMNS
+from headwater.store.sql.resources import write_resources
+from headwater.store.sqlite.producers import ProducerRows
+from headwater.store.sqlite.releases import SqliteReleases
+from headwater.store.sqlite.schema import SCHEMA_VERSION
+from headwater.store.sqlite.streams import write_change
+from headwater.store.sqlite.tables import ROWS_PER_INSERT, SqliteTables, insert_alone, insert_rows
+
+
+class Commits:
+    """Errors are those of SQLite. Whatever raises one has changed nothing."""
+
+    def __init__(self, write: apsw.Connection, collector: Collector) -> None:
+        self._write = write
+        self._collector = collector
+        self._producers = ProducerRows()
+        self.sync_s = 0.0
+        """How long the last sync took."""
+
+    def commit(self, mutations: Sequence[AnyMutation]) -> None:
+        appends = [mutation for mutation in mutations if isinstance(mutation, Appended)]
+        if 0 < len(appends) == len(mutations) <= ROWS_PER_INSERT and all(
+            append.stands_alone for append in appends
+        ):
+            self._insert_alone(appends)
+        else:
+            self._write_all(mutations)
+
+    def _insert_alone(self, appends: Sequence[Appended]) -> None:
+        """The usual case in one statement: the interpreter lock is released once."""
+        began = perf_counter()
+        try:
+            values = [rows.op_row(one) for one in appends]
+            insert_alone(self._write, "ops", OP_COLUMNS, values, again=_are_small(appends))
+        except apsw.Error:
+            self.void()
+            raise
+        self.sync_s = perf_counter() - began
+
+    def _write_all(self, mutations: Sequence[AnyMutation]) -> None:
+        producers: rows.Producers = {}
+        with self.transaction() as write:
+            appends: list[Appended] = []
+            resources: list[AnyMutation] = []
+            releases = SqliteReleases(write)
+            for mutation in mutations:
+                if isinstance(mutation, Appended):
+                    appends.append(mutation)
+                elif isinstance(mutation, Mutation):
+                    # Appends are collected to be written together, but never past a change to a
+                    # stream.
+                    _write_appends(write, appends)
+                    appends.clear()
+                    note_release(self._collector, releases, mutation)
+                    write_change(write, mutation)
+                else:
+                    resources.append(mutation)
+                    continue
+                rows.note_producer(producers, mutation)
+            _write_appends(write, appends)
+            write_resources(SqliteTables(write), resources)
+            self._producers.write(write, producers)
+        self._producers.committed(producers)
+
+    @contextmanager
+    def transaction(self) -> Iterator[apsw.Connection]:
+        write = self._write
+        committing = False
+        try:
+            write.execute("BEGIN IMMEDIATE")
+            yield write
+            committing = True
+            began = perf_counter()
+            write.execute("COMMIT")
+            self.sync_s = perf_counter() - began
+        except apsw.Error:
+            if committing:
+                self.void()
+            raise
+        finally:
+            self._roll_back()
+
+    def _roll_back(self) -> None:
+        if self._write.in_transaction:
+            with suppress(apsw.Error):
+                self._write.execute("ROLLBACK")
+
+    def void(self) -> None:
+        """Make sure that a failed commit stays failed, even if the process is killed now.
+
+        If only the sync failed, the commit is complete in the write-ahead log, and recovery would
+        find it there. The next commit overwrites it in the log, so make one that changes nothing.
+        Whether that one can be synced does not matter.
+        """
+        self._roll_back()
+        with suppress(apsw.Error):
+            self._write.pragma("user_version", SCHEMA_VERSION)
+
+
+def _write_appends(write: apsw.Connection, appends: Sequence[Appended]) -> None:
+    values = [rows.op_row(append) for append in appends]
+    insert_rows(write, "ops", OP_COLUMNS, values, again=_are_small(appends))
+    ids = [(a.stream_id, *message_id) for a in appends for message_id in a.ids]
+    insert_rows(write, "message_ids", "stream_id, message_id, position", ids)
+    for append in appends:
+        if append.stream_seq is not None:
+            write.execute(
+                "UPDATE streams SET last_stream_seq = ? WHERE id = ?",
+                (append.stream_seq, append.stream_id),
+            )
+        if append.trim_due_ms is not None:
+            write.execute(
+                "UPDATE streams SET trim_due = ? WHERE id = ?",
+                (append.trim_due_ms, append.stream_id),
+            )
+
+
+def _are_small(appends: Sequence[Appended]) -> bool:
+    return sum([len(append.body) for append in appends]) < MIB
