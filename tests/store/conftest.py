@@ -12,7 +12,7 @@ from tests.support.decided import CommittedStreams
 from tests.support.engines import running
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+@pytest.fixture(params=["memory", "sqlite", "files", "postgresql"])
 def engine(request: pytest.FixtureRequest, directory: Path) -> Iterator[Engine]:
     with running(request.param, directory) as engine:
         yield engine

@@ -188,7 +188,8 @@ def test_a_deleted_stream_goes_a_bounded_step_at_a_time(
     streams.delete("s", NOW)
     if isinstance(engine, SqliteEngine):
         assert engine.reap(10)
-        assert engine._query("SELECT count(*) FROM ops") >= [(40,)]
+        left = "SELECT (SELECT count(*) FROM ops) + (SELECT count(*) FROM extents)"
+        assert engine._query(left) >= [(40,)]
     reap(engine)
     assert engine.streams.load("s") is None
 

@@ -1,6 +1,7 @@
 """Engines by name, and servers with them, for tests that run over several.
 
 - `memory` and `sqlite`;
+- `files`: SQLite with every append in a file from the beginning, as if it were large;
 - `history`: SQLite with everything sealed almost at once and read from there;
 - `postgresql`, on an empty database;
 - `cluster`: three nodes on such a database, and a random one of them for every request.
@@ -14,7 +15,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, Self
 
+import pytest
+
 from headwater.store.engine import Engine
+from headwater.store.history import large_appends
 from headwater.store.memory.engine import MemoryEngine
 from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.cluster import Cluster, Gateway
@@ -32,6 +36,10 @@ def running(kind: str, directory: Path) -> Iterator[Engine]:
     with ExitStack() as stack:
         if kind == "postgresql":
             yield stack.enter_context(postgresql_engine())
+        elif kind == "files":
+            patch = stack.enter_context(pytest.MonkeyPatch.context())
+            patch.setattr(large_appends, "LARGE_BYTES", 1)
+            yield SqliteEngine(directory)
         else:
             yield MemoryEngine() if kind == "memory" else SqliteEngine(directory)
 

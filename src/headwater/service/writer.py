@@ -59,6 +59,8 @@ R = TypeVar("R")
 _MUTATION_BYTES: Final = 512
 # Larger batches are not worth copying to another process.
 _ELSEWHERE_BYTES_MAX: Final = 512 * KIB
+# Larger ones take longer than what is quick.
+_HERE_BYTES_MAX: Final = 64 * KIB
 _DEFERRED_MAX_S: Final = 0.01
 QUICK_S: Final = 0.0005
 QUICK_IN_A_ROW: Final = 32
@@ -244,6 +246,7 @@ class Writer:
         return (
             self._quick_commits >= QUICK_IN_A_ROW
             and len(batch.waiters) == 1
+            and batch.size_bytes <= _HERE_BYTES_MAX
             and not self._linger_s
             and self.thread.is_idle
             and self.is_alone is not None

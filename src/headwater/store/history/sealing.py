@@ -108,6 +108,7 @@ class History(ABC):
         """Segments that could not be read for a rewrite."""
         self.query = query
         self.step = step
+        self._has_directory = False
 
     # ── What there is ────────────────────────────────────────────────────────────────────────
 
@@ -184,9 +185,11 @@ class History(ABC):
         """For a segment."""
 
     def ensure_directory(self) -> None:
-        if not self.directory.is_dir():
-            make_directory(self.directory)
-            sync(self.directory.parent)
+        if not self._has_directory:
+            if not self.directory.is_dir():
+                make_directory(self.directory)
+                sync(self.directory.parent)
+            self._has_directory = True
 
     def begin_file(self) -> SegmentBuilder:
         self.ensure_directory()

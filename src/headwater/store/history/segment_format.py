@@ -35,6 +35,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest, xxh3_128_hexdigest
 
 from headwater.core.producers import ProducerStamp
+from headwater.store.checksums import checksum
 
 MAGIC: Final = b"HWSEG\x00\x00\x01"
 MAGIC_WITH_IDS: Final = b"HWSEG\x00\x00\x02"
@@ -61,7 +62,7 @@ class LayoutError(Exception):
 
 def block_sum(number: int, block: bytes | bytearray | memoryview) -> int:
     """The checksum of a block, seeded with its place."""
-    return xxh3_64_intdigest(block, number)
+    return checksum(block, number)
 
 
 class Append(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headwater.store.history import segment_format
 from headwater.store.history.placed_blocks import PlacedBlocks
@@ -13,6 +13,10 @@ from headwater.store.history.segment import SegmentRow
 from headwater.store.history.segment_format import BLOCK_BYTES, Entry, IndexDraft
 from headwater.store.permissions import FILE_MODE
 from headwater.store.syncing import sync
+
+Buffer = bytes | bytearray | memoryview
+# 4 MiB, and fewer parts than a system takes at a time.
+_BLOCKS_TOGETHER: Final = 32
 
 Step = Callable[[str], None]
 """Called with the name of each completed step. Tests end the process there."""
@@ -41,7 +45,7 @@ class ExtentDraft(NamedTuple):
 
 
 class SegmentDraft(NamedTuple):
-    """A complete, synced and verified file that nothing refers to yet."""
+    """A complete and synced file that nothing refers to yet."""
 
     id: int
     name: str
@@ -51,6 +55,11 @@ class SegmentDraft(NamedTuple):
 
     def row(self) -> SegmentRow:
         return SegmentRow(self.id, self.name, self.size_bytes, self.root)
+
+    def holds(self, run: int, position: int) -> bool:
+        return any(
+            one.run == run and one.start <= position < one.marks[-1].end for one in self.extents
+        )
 
 
 class Beginning(NamedTuple):
@@ -79,6 +88,8 @@ class SegmentBuilder:
         self._together: dict[int, tuple[IndexDraft, list[Mark]]] = {}
         self._blocks: PlacedBlocks | None = None
         self._written = 0
+        self._unwritten: list[Buffer] = []
+        """Blocks that are written together: each call may have to wait for the interpreter."""
         step("created")
         self._write(segment_format.MAGIC)
 
@@ -134,6 +145,7 @@ class SegmentBuilder:
 
     def sync(self) -> None:
         """Sync what is written so far, so that the final sync is shorter."""
+        self._write_out()
         os.fdatasync(self._file)
 
     def mark(self) -> None:
@@ -149,17 +161,23 @@ class SegmentBuilder:
             missing = BLOCK_BYTES - len(block)
             if block:
                 block += rest[:missing]
-                self._flush(block)
+                self._flush(bytes(block))
                 block.clear()
             else:
                 self._flush(rest[:missing])
             rest = rest[missing:]
         block += rest
 
-    def _flush(self, block: bytes | bytearray | memoryview) -> None:
+    def _flush(self, block: Buffer) -> None:
         self._sums.append(segment_format.block_sum(len(self._sums), block))
-        write_all(self._file, block)
+        self._unwritten.append(block)
         self._written += len(block)
+        if len(self._unwritten) == _BLOCKS_TOGETHER:
+            self._write_out()
+
+    def _write_out(self) -> None:
+        write_all(self._file, self._unwritten)
+        self._unwritten = []
 
     def finish(self) -> SegmentDraft:
         self._step("bodies written")
@@ -174,7 +192,8 @@ class SegmentBuilder:
         has_ids = any(index.ids for index, _ in self._drafts)
         magic = segment_format.MAGIC_WITH_IDS if has_ids else segment_format.MAGIC
         trailer = segment_format.Trailer(directory_offset, self._written, tuple(self._sums), magic)
-        write_all(self._file, trailer.encode())
+        self._unwritten.append(trailer.encode())
+        self._write_out()
         self._step("written")
         os.fsync(self._file)
         os.close(self._file)
@@ -207,8 +226,11 @@ def _mark(index: IndexDraft) -> Mark:
     return Mark(index.end, len(index.starts), index.messages, index.times[-1])
 
 
-def write_all(file: int, data: bytes | bytearray | memoryview) -> None:
+def write_all(file: int, parts: Sequence[Buffer]) -> None:
     """A write may be partial; the next one fails with the reason."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]
+    written = os.writev(file, parts) if parts else 0
+    for part in parts:
+        view = memoryview(part)[written:]
+        written = max(0, written - len(part))
+        while view:
+            view = view[os.write(file, view) :]

@@ -17,8 +17,10 @@ from headwater.core.mutations import AnyMutation
 from headwater.core.stream import Appended, Mutation
 from headwater.store import rows
 from headwater.store.garbage import Collector, note_release
+from headwater.store.history.segment_writer import SegmentDraft
 from headwater.store.rows import OP_COLUMNS
 from headwater.store.sql.resources import write_resources
+from headwater.store.sqlite import segments
 from headwater.store.sqlite.producers import ProducerRows
 from headwater.store.sqlite.releases import SqliteReleases
 from headwater.store.sqlite.schema import SCHEMA_VERSION
@@ -36,7 +38,11 @@ class Commits:
         self.sync_s = 0.0
         """How long the last sync took."""
 
-    def commit(self, mutations: Sequence[AnyMutation]) -> None:
+    def commit(self, mutations: Sequence[AnyMutation], draft: SegmentDraft | None = None) -> None:
+        """Store everything. Appends that the draft holds are recorded as extents, not as rows."""
+        if draft is not None:
+            self._write_all(mutations, draft)
+            return
         appends = [mutation for mutation in mutations if isinstance(mutation, Appended)]
         if 0 < len(appends) == len(mutations) <= ROWS_PER_INSERT and all(
             append.stands_alone for append in appends
@@ -56,9 +62,16 @@ class Commits:
             raise
         self.sync_s = perf_counter() - began
 
-    def _write_all(self, mutations: Sequence[AnyMutation]) -> None:
+    def _write_all(
+        self, mutations: Sequence[AnyMutation], draft: SegmentDraft | None = None
+    ) -> None:
         producers: rows.Producers = {}
         with self.transaction() as write:
+            if draft is not None:
+                last_ms = max(extent.marks[-1].last_at_ms for extent in draft.extents)
+                segments.insert_segment(write, draft, last_ms)
+                parts = [(extent, extent.marks[-1]) for extent in draft.extents]
+                segments.insert_extents(write, draft.id, parts)
             appends: list[Appended] = []
             resources: list[AnyMutation] = []
             releases = SqliteReleases(write)
@@ -68,7 +81,7 @@ class Commits:
                 elif isinstance(mutation, Mutation):
                     # Appends are collected to be written together, but never past a change to a
                     # stream.
-                    _write_appends(write, appends)
+                    _write_appends(write, appends, draft)
                     appends.clear()
                     note_release(self._collector, releases, mutation)
                     write_change(write, mutation)
@@ -76,7 +89,7 @@ class Commits:
                     resources.append(mutation)
                     continue
                 rows.note_producer(producers, mutation)
-            _write_appends(write, appends)
+            _write_appends(write, appends, draft)
             write_resources(SqliteTables(write), resources)
             self._producers.write(write, producers)
         self._producers.committed(producers)
@@ -116,9 +129,14 @@ class Commits:
             self._write.pragma("user_version", SCHEMA_VERSION)
 
 
-def _write_appends(write: apsw.Connection, appends: Sequence[Appended]) -> None:
-    values = [rows.op_row(append) for append in appends]
-    insert_rows(write, "ops", OP_COLUMNS, values, again=_are_small(appends))
+def _write_appends(
+    write: apsw.Connection, appends: Sequence[Appended], draft: SegmentDraft | None
+) -> None:
+    in_rows = appends
+    if draft is not None:
+        in_rows = [one for one in appends if not draft.holds(one.stream_id, one.start)]
+    values = [rows.op_row(append) for append in in_rows]
+    insert_rows(write, "ops", OP_COLUMNS, values, again=_are_small(in_rows))
     ids = [(a.stream_id, *message_id) for a in appends for message_id in a.ids]
     insert_rows(write, "message_ids", "stream_id, message_id, position", ids)
     for append in appends:

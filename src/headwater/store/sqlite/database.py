@@ -269,8 +269,10 @@ def translating() -> Iterator[None]:
         raise translated(error) from error
 
 
-def translated(error: apsw.Error) -> Exception:
-    """The error for a request when SQLite refuses."""
+def translated(error: apsw.Error | OSError) -> Exception:
+    """The error for a request when SQLite or the file system refuses."""
+    if isinstance(error, OSError):
+        return StorageUnavailable(f"{error.strerror}; nothing was written; try again")
     damaged = isinstance(error, apsw.CorruptError | apsw.NotADBError) or (
         getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA
     )

@@ -122,10 +122,18 @@ class SqliteEngine:
         return self._reserve.has_room()
 
     def _commit(self, mutations: Sequence[AnyMutation]) -> None:
+        appends = [one for one in mutations if isinstance(one, Appended)]
         try:
-            self._commits.commit(mutations)
-        except apsw.Error as error:
+            with self.history.filing(appends) as draft:
+                self._commits.commit(mutations, draft)
+        except (apsw.Error, OSError) as error:
             raise self._refusal(error) from error
+        if draft is not None:
+            mutations = [
+                one
+                for one in mutations
+                if not (isinstance(one, Appended) and draft.holds(one.stream_id, one.start))
+            ]
         self._committed(mutations, self._commits.sync_s)
 
     def _committed(self, mutations: Sequence[AnyMutation], sync_s: float) -> None:
@@ -152,7 +160,7 @@ class SqliteEngine:
         except apsw.Error as error:
             raise self._refusal(error) from error
 
-    def _refusal(self, error: apsw.Error) -> Exception:
+    def _refusal(self, error: apsw.Error | OSError) -> Exception:
         if is_full(error):
             self._reserve.release()
             return StorageFull()
