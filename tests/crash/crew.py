@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from random import Random
 
+from headwater.store.history.large_appends import LARGE_BYTES
 from tests.crash.check import check_from_the_start, check_readers, check_slots
 from tests.crash.history import Kind
 from tests.crash.lifecycle import Owner
@@ -28,12 +29,15 @@ class Crew:
             for kind in Kind
             for number in range(SLOTS_PER_KIND)
         ]
+        large = Slot("large", Kind.TEXT, ttl=False, least_bytes=LARGE_BYTES)
 
         def dice() -> Random:
             return Random(rng.random())
 
         self.writers = [Writer(f"w{n}", port, self.slots, dice()) for n in range(WRITERS)]
         self.writers += [Producer(f"p{n}", port, self.slots, dice()) for n in range(PRODUCERS)]
+        self.writers += [Writer("lw", port, [large], dice()), Producer("lp", port, [large], dice())]
+        self.slots.append(large)
         self.owners = [Owner(f"o{n}", port, dice()) for n in range(OWNERS)]
         self.readers: list[Reader] = [
             kind(port, slot)

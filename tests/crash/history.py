@@ -72,8 +72,11 @@ def padding(rng: Random) -> bytes:
     return bytes(rng.choices(_ALPHABET, k=size))
 
 
-def compose(kind: Kind, id_: str, rng: Random) -> tuple[bytes, bytes]:
+def compose(kind: Kind, id_: str, rng: Random, least_bytes: int = 0) -> tuple[bytes, bytes]:
     """A body to send, and its bytes in the stream."""
+    if least_bytes:
+        body = b"<%b %b %b>\n" % (id_.encode(), padding(rng), b"x" * least_bytes)
+        return body, body
     parts = rng.choice((1, 1, 1, 2, 5))
     if kind is Kind.JSON:
         messages = [
@@ -89,9 +92,11 @@ def compose(kind: Kind, id_: str, rng: Random) -> tuple[bytes, bytes]:
 class Tape:
     """One stream: its appends as recorded, its bytes as read back."""
 
-    def __init__(self, path: str, kind: Kind) -> None:
+    def __init__(self, path: str, kind: Kind, least_bytes: int = 0) -> None:
         self.path = path
         self.kind = kind
+        self.least_bytes = least_bytes
+        """How large its appends are, if they are large."""
         self.created = False
         self.offset = "-1"
         """How far it was read back."""

@@ -21,6 +21,7 @@ TTL_S: Final = "86400"
 _CLOSE_CHANCE: Final = 0.002
 _PRODUCER_DEPTH: Final = 3
 _PAUSE_S: Final = 0.05
+_PAUSE_WHEN_LARGE_S: Final = 0.3
 
 
 class Participant(Protocol):
@@ -31,8 +32,9 @@ class Participant(Protocol):
 class Slot:
     """A place where there is always an open stream: when one is closed, the next is created."""
 
-    def __init__(self, name: str, kind: Kind, *, ttl: bool) -> None:
+    def __init__(self, name: str, kind: Kind, *, ttl: bool, least_bytes: int = 0) -> None:
         self.name = name
+        self.least_bytes = least_bytes
         self.kind = kind
         self.ttl = ttl
         self.tapes: list[Tape] = []
@@ -43,7 +45,8 @@ class Slot:
         return self.tapes[-1]
 
     def _add(self) -> None:
-        self.tapes.append(Tape(f"shared/{self.name}/{len(self.tapes)}", self.kind))
+        path = f"shared/{self.name}/{len(self.tapes)}"
+        self.tapes.append(Tape(path, self.kind, self.least_bytes))
 
     def closed(self, tape: Tape) -> None:
         if tape is self.tape:
@@ -83,6 +86,8 @@ class Writer:
     async def choose(self, wire: Wire) -> tuple[Slot, Tape]:
         slot = self.rng.choice(self.slots)
         tape = slot.tape
+        if tape.least_bytes:
+            await asyncio.sleep(_PAUSE_WHEN_LARGE_S)
         headers = {"Content-Type": tape.kind.content_type}
         if slot.ttl:
             headers["Stream-TTL"] = TTL_S
@@ -100,7 +105,7 @@ class Writer:
     def compose(self, tape: Tape, *, closes: bool = False) -> Append:
         number, self.numbers = self.numbers, self.numbers + 1
         id_ = f"{self.name}.{number}"
-        body, stored = compose(tape.kind, id_, self.rng)
+        body, stored = compose(tape.kind, id_, self.rng, tape.least_bytes)
         return tape.record(Append(id_, self.name, number, body, stored, closes))
 
     async def send(self, wire: Wire, tape: Tape, append: Append, extra: dict[str, str]) -> Reply:

@@ -18,6 +18,7 @@ from headwater.core.decisions import Append, Create
 from headwater.core.lineage import ForkRequest
 from headwater.core.producers import ProducerStamp
 from headwater.store.history.archive import Archive
+from headwater.store.history.large_appends import LARGE_BYTES
 from headwater.store.history.object_storage import Remote
 from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.decided import CommittedStreams
@@ -53,6 +54,9 @@ def live(engine: SqliteEngine, remote: Remote) -> CommittedStreams:
     while engine.reap(3):
         pass
     archive_all(archive, SEGMENT_BYTES * 5)
+    # One that is in a file from the beginning, and a part of another.
+    streams.create(Create("large", BYTES, b"l" * LARGE_BYTES), 1_250)
+    streams.append("s/5", Append(b"l" * LARGE_BYTES, BYTES), 1_251)
     # One that never leaves this machine.
     streams.create(Create("brief", BYTES, b"b" * SEGMENT_BYTES), 1_300)
     seal(engine, None, SEGMENT_BYTES)

@@ -31,7 +31,8 @@ if "FAULTS_CONTROL" in os.environ:
     install(Path(os.environ["FAULTS_CONTROL"]))
 
 if "FAULTS_POWER_LOSS" in os.environ:
-    from tests.crash.shim.volatile_disk import VolatileVFS
+    from tests.crash.shim.volatile_disk import VolatileSegments, VolatileVFS
 
     # Kept alive for as long as the process: SQLite holds on to it.
     VFS = VolatileVFS(Path(os.environ["FAULTS_POWER_LOSS"]))
+    VolatileSegments(Path(os.environ["FAULTS_POWER_LOSS"])).install()

@@ -5,7 +5,8 @@ not yet brought to the disk. Until a file is synced, a log in another directory 
 replaced. When the power fails (`lose_power`), all of those writes are undone, except for some that
 happened to reach the disk early.
 
-A truncation is a write like any other. A deletion lasts, and so does the name of a new file.
+That holds for the files of SQLite and for segments. A truncation is a write like any other. A
+deletion lasts, and so does the name of a new file.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 import apsw
@@ -143,12 +144,80 @@ class VolatileVFS(apsw.VFS):
         unsynced.close()
 
 
+class VolatileSegments:
+    """The calls that write segments, which come one after the other and are synced once."""
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+        self._files: dict[int, Unsynced] = {}
+        self._open, self._close, self._rename = os.open, os.close, os.rename
+        self._write, self._writev, self._pwrite = os.write, os.writev, os.pwrite
+        self._fsync, self._fdatasync = os.fsync, os.fdatasync
+
+    def install(self) -> None:
+        for name in ("open", "close", "rename", "write", "writev", "pwrite", "fsync", "fdatasync"):
+            setattr(os, name, getattr(self, name))
+
+    def open(self, path: Any, flags: int, *rest: Any, **more: Any) -> int:
+        file = self._open(path, flags, *rest, **more)
+        if flags & os.O_EXCL and str(path).endswith(".new"):
+            self._files[file] = Unsynced(self._logs, str(path))
+        return file
+
+    def _note(self, file: int, data: Any, offset: int | None = None) -> None:
+        unsynced = self._files.get(file)
+        if unsynced is not None:
+            at = os.lseek(file, 0, os.SEEK_CUR) if offset is None else offset
+            with unsynced.locked():
+                # All of it is new, so there is nothing to put back.
+                unsynced.add(Change(at, os.fstat(file).st_size, b"", bytes(data)))
+
+    def write(self, file: int, data: Any) -> int:
+        self._note(file, data)
+        return self._write(file, data)
+
+    def writev(self, file: int, parts: Any) -> int:
+        self._note(file, b"".join(parts))
+        return self._writev(file, parts)
+
+    def pwrite(self, file: int, data: Any, offset: int) -> int:
+        self._note(file, data, offset)
+        return self._pwrite(file, data, offset)
+
+    def fsync(self, file: int) -> None:
+        self._fsync(file)
+        self._synced(file)
+
+    def fdatasync(self, file: int) -> None:
+        self._fdatasync(file)
+        self._synced(file)
+
+    def _synced(self, file: int) -> None:
+        unsynced = self._files.get(file)
+        if unsynced is not None:
+            with unsynced.locked():
+                unsynced.clear()
+
+    def close(self, file: int) -> None:
+        unsynced = self._files.pop(file, None)
+        if unsynced is not None:
+            unsynced.close()
+        self._close(file)
+
+    def rename(self, source: Any, target: Any, **more: Any) -> None:
+        self._rename(source, target, **more)
+        logged = self._logs / quote(str(source), safe="")
+        if logged.exists():
+            self._rename(logged, self._logs / quote(str(target), safe=""))
+
+
 def lose_power(logs: Path, dice: Random) -> None:
     """Leave of every file what a disk might have of it. No process uses one any more."""
     for log in sorted(logs.iterdir()):
         unsynced = Unsynced(logs, unquote(log.name))
         changes = unsynced.changes()
-        if changes:
+        # What was written and not synced may have been removed since.
+        if changes and Path(unquote(log.name)).exists():
             file = os.open(unquote(log.name), os.O_RDWR)
             for change in reversed(changes):
                 change.undo(file)
