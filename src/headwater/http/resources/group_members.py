@@ -15,9 +15,9 @@ from headwater.core.limits import FETCH_BYTES_MAX, PUSH_BYTES_MAX
 from headwater.core.lineage import Lineage
 from headwater.core.pointers import pointer_steps
 from headwater.core.unique_ids import id_at
-from headwater.http.answers import JSON_HEADERS
+from headwater.http.answers import encoded_json
 from headwater.http.feeds import sse
-from headwater.http.messages import Answer, Payload, Response, Sink
+from headwater.http.messages import Answer, Payload, Sink
 from headwater.service.groups.group import Group
 from headwater.service.groups.members import Delivery, Ending
 from headwater.service.groups.messages import Origin
@@ -159,7 +159,7 @@ class Fetch:
     def _settle(self, messages: bytes, lag: int) -> None:
         body = b'{"messages":[%b],"lag":%d' % (messages, lag)
         if self._acked is None:
-            self.future.settle(Response(200, JSON_HEADERS, body + b"}"))
+            self.future.settle(encoded_json(body + b"}"))
         else:
             self._acked.add_done_callback(lambda acked: self._answer_both(body, acked))
 
@@ -171,7 +171,7 @@ class Fetch:
         outcome = acked.result()
         stale = msgspec.json.encode(outcome.stale)
         tail = b',"acked":%d,"stale":%b}' % (len(outcome.done), stale)
-        self.future.settle(Response(200, JSON_HEADERS, body + tail))
+        self.future.settle(encoded_json(body + tail))
 
     def _leave(self) -> None:
         self._over = True

@@ -14,14 +14,13 @@ from headwater.core.groups.config import parse_wanted
 from headwater.core.groups.decisions import Outcome
 from headwater.core.json_bodies import decode_body, decode_with
 from headwater.core.limits import LIST_PAGE_MAX
-from headwater.http.answers import EVENT_HEADERS, JSON_HEADERS, done, json_answer
+from headwater.http.answers import EVENT_HEADERS, done, encoded_json, json_answer
 from headwater.http.feeds.heartbeat import Heartbeat
 from headwater.http.messages import (
     Answer,
     Deferred,
     EventStream,
     Request,
-    Response,
     Sink,
 )
 from headwater.http.queries import number_between, number_in, query_of
@@ -208,7 +207,7 @@ def _rendering(word: str) -> Callable[[Outcome], Answer]:
 
     def render(outcome: Outcome) -> Answer:
         stale = msgspec.json.encode(outcome.stale)
-        return Response(200, JSON_HEADERS, template % (len(outcome.done), stale))
+        return encoded_json(template % (len(outcome.done), stale))
 
     return render
 

@@ -21,7 +21,7 @@ from headwater.core.live.templates import (
     parse_spec,
     template_json,
 )
-from headwater.http.answers import JSON_HEADERS, json_answer
+from headwater.http.answers import JSON_HEADERS, encoded_json, json_answer
 from headwater.http.messages import Answer, Deferred, Request, Response
 from headwater.http.queries import flag_in, number_between, query_of
 from headwater.service.live.metrics import camel
@@ -160,7 +160,7 @@ def _waited(kind: WaitKind, result: WaitResult) -> Response:
     body = result.encoded.get(kind)
     if body is None:
         body = result.encoded[kind] = msgspec.json.encode(_wait_report(result, kind))
-    return Response(200, JSON_HEADERS, body)
+    return encoded_json(body)
 
 
 _RENDERERS: Final[dict[WaitKind, Callable[[WaitResult], Response]]] = {

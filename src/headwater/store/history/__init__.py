@@ -15,6 +15,9 @@ A crash before a transaction of step 3 leaves the rows, and one after it the ext
 run is always in the rows or in an extent. A file that no transaction recorded is removed at the
 next start.
 
+A large append goes straight into a file, which the transaction of its commit records. Then there is
+nothing to compare with, and nothing to drop.
+
 - `segment_format`   what the bytes of a segment file mean
 - `segment_writer`, `gathering`  writing one, and what goes into it
 - `interleaving`, `placed_blocks`  many runs at once, each body in its place
@@ -24,6 +27,7 @@ next start.
 - `chunk_cache`  where chunks that were read before lie
 - `ledger`   how much of each run is still in rows
 - `sealing`  from rows to recorded extents
+- `large_appends`  what is never in a row
 - `compaction_choice`, `compaction`  from many files to few
 - `page_cache`       whether the kernel has them in memory
 - `direct`   segments read by others than the server
