@@ -32,6 +32,7 @@ from headwater.service.feeds import Feeds
 from headwater.service.groups.operations import Groups
 from headwater.service.housekeeping import Trimming
 from headwater.service.log import Log
+from headwater.service.replies import Reply
 from headwater.service.subscriptions.hints import Hint
 from headwater.service.subscriptions.operations import Subscriptions
 from headwater.service.subscriptions.subscription import Subscription
@@ -152,23 +153,22 @@ async def test_a_fetch_that_acknowledges_says_so_where_it_did(log: Log, grown: s
     groups = await Groups.start(log)
     group, _ = await groups.put(PATH, "g", GroupConfig(start="first"))
     held = [receipt for receipt, _ in await fetch(groups, PATH, "g", 2)]
-    fetching = Fetch(group, "ann", 1, 60_000, group.settle(Ack(held)))
-    fetching.start()
+    answer: Reply[bytes] = Reply()
+    Fetch(group, "ann", 1, 60_000, group.settle(Ack(held)), answer).start()
     await log.release({group.entry.shard})
-    answer = await asyncio.wait_for(fetching.future, 60)
-    assert isinstance(answer, Response)
-    assert answer.body == b'{"messages":[],"lag":0,"acked":2,"stale":[]}'
+    body = await asyncio.wait_for(answer, 60)
+    assert body == b'{"messages":[],"lag":0,"acked":2,"stale":[]}'
     groups.stop()
 
 
 async def test_a_fetch_that_only_waits_is_sent_after_its_group(log: Log, grown: str) -> None:
     groups = await Groups.start(log)
     group, _ = await groups.put(PATH, "g", GroupConfig(start="latest"))
-    fetching = Fetch(group, "ann", 1, 60_000, None)
-    fetching.start()
+    answer: Reply[bytes] = Reply()
+    Fetch(group, "ann", 1, 60_000, None, answer).start()
     await log.release({group.entry.shard})
     with pytest.raises(OwnedElsewhere):
-        await asyncio.wait_for(fetching.future, 60)
+        await asyncio.wait_for(answer, 60)
     groups.stop()
 
 

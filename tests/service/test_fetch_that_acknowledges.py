@@ -15,10 +15,10 @@ from headwater.core.errors import StorageUnavailable
 from headwater.core.groups.commands import Ack
 from headwater.core.groups.config import GroupConfig
 from headwater.core.groups.mutations import MessagesSettled
-from headwater.http.messages import Response
 from headwater.http.resources.group_members import Fetch
 from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
+from headwater.service.replies import Reply
 from tests.support.engines import running
 from tests.support.faulty_engine import Fault, FaultyEngine
 from tests.support.logs import turns
@@ -46,7 +46,7 @@ async def groups(log: Log) -> AsyncIterator[Groups]:
 
 async def fetch_while_committing(
     groups: Groups, engine: FaultyEngine, receipt: str, fault: Fault | None = None
-) -> Fetch:
+) -> tuple[Fetch, Reply[bytes]]:
     """Acknowledge a message and ask for the next one; the commit is held up at the gate."""
     group = await groups.get("s", "g")
     await group.settle(Ack([]))
@@ -54,25 +54,23 @@ async def fetch_while_committing(
     if fault is not None:
         engine.fail_next(fault)
     acked = group.settle(Ack([receipt]))
-    fetching = Fetch(group, "ann", 1, 0, acked)
+    answer: Reply[bytes] = Reply()
+    fetching = Fetch(group, "ann", 1, 0, acked, answer)
     fetching.start()
     await engine.commit_gate.arrival()
     await turns(20)
     assert group.state.in_flight == 1, "the next message is handed out"
-    assert not fetching.future.done(), "and the answer waits for the commit"
-    return fetching
+    assert not answer.done(), "and the answer waits for the commit"
+    return fetching, answer
 
 
 async def test_the_answer_comes_when_the_acknowledgement_is_committed(
     groups: Groups, engine: FaultyEngine
 ) -> None:
     ((receipt, _),) = await fetch(groups, "s", "g", 1)
-    fetching = await fetch_while_committing(groups, engine, receipt)
+    _, answer = await fetch_while_committing(groups, engine, receipt)
     engine.commit_gate.open()
-    answer = await fetching.future
-    assert isinstance(answer, Response)
-    assert isinstance(answer.body, bytes)
-    body = msgspec.json.decode(answer.body)
+    body = msgspec.json.decode(await answer)
     assert [message["value"] for message in body["messages"]] == [2]
     assert (body["acked"], body["stale"]) == (1, [])
 
@@ -81,10 +79,10 @@ async def test_when_the_commit_fails_so_does_the_fetch(
     groups: Groups, engine: FaultyEngine
 ) -> None:
     ((receipt, _),) = await fetch(groups, "s", "g", 1)
-    fetching = await fetch_while_committing(groups, engine, receipt, Fault.BEFORE)
+    _, answer = await fetch_while_committing(groups, engine, receipt, Fault.BEFORE)
     engine.commit_gate.open()
     with pytest.raises(StorageUnavailable):
-        await fetching.future
+        await answer
     # Neither of the two has happened.
     assert len((await ack(groups, "s", "g", receipt)).done) == 1
     assert [value for _, value in await fetch(groups, "s", "g")] == ["2"]
@@ -94,7 +92,7 @@ async def test_when_the_member_hangs_up_the_acknowledgement_holds(
     groups: Groups, engine: FaultyEngine
 ) -> None:
     ((receipt, _),) = await fetch(groups, "s", "g", 1)
-    fetching = await fetch_while_committing(groups, engine, receipt)
+    fetching, _ = await fetch_while_committing(groups, engine, receipt)
     fetching.hang_up()
     engine.commit_gate.open()
     ((_, value),) = await asyncio.wait_for(fetch(groups, "s", "g"), 60)

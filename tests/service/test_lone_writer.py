@@ -12,7 +12,7 @@ import pytest
 from headwater.core.decisions import Create
 from headwater.core.errors import StorageUnavailable
 from headwater.core.mutations import AnyMutation
-from headwater.service import writer
+from headwater.service import pace
 from headwater.service.log import Log
 from tests.support.faulty_engine import Fault, FaultyEngine
 from tests.support.logs import begin, data, outcome, read_all
@@ -22,7 +22,7 @@ LOOP, THREAD = "on the loop", "on the thread"
 
 @pytest.fixture(autouse=True)
 def _every_commit_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "QUICK_S", inf)
+    monkeypatch.setattr(pace, "QUICK_S", inf)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ async def places(log: Log, engine: FaultyEngine, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(engine, "commit", noting)
     await log.create(Create("s"))
     log.writer.is_alone = lambda: True
-    await write(log, writer.QUICK_IN_A_ROW - 1)  # and that was one
+    await write(log, pace.ENOUGH - 1)  # and that was one
     assert set(found) == {THREAD}
     found.clear()
     return found
@@ -55,7 +55,7 @@ async def write(log: Log, times: int = 1) -> None:
 async def test_a_lone_writer_is_spared_the_thread(log: Log, places: list[str]) -> None:
     await write(log, 3)
     assert places == [LOOP] * 3
-    assert await read_all(log, "s") == b"x" * (writer.QUICK_IN_A_ROW + 2)
+    assert await read_all(log, "s") == b"x" * (pace.ENOUGH + 2)
 
 
 async def test_whoever_is_not_alone_would_hold_up_others(log: Log, places: list[str]) -> None:
@@ -71,18 +71,34 @@ async def test_after_a_commit_for_several_it_is_the_thread_again(
     log: Log, places: list[str]
 ) -> None:
     await asyncio.gather(*(log.append("s", data(b"x")) for _ in range(2)))
-    await write(log, writer.QUICK_IN_A_ROW + 1)
-    assert places == [THREAD] * (writer.QUICK_IN_A_ROW + 1) + [LOOP]
+    await write(log, pace.ENOUGH + 1)
+    assert places == [THREAD] * (pace.ENOUGH + 1) + [LOOP]
 
 
 async def test_after_a_slow_commit_it_is_the_thread_again(
     log: Log, places: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "QUICK_S", 0)
+        patch.setattr(pace, "QUICK_S", 0)
         await write(log, 2)
-    await write(log, writer.QUICK_IN_A_ROW + 1)
-    assert places == [LOOP, *[THREAD] * (writer.QUICK_IN_A_ROW + 1), LOOP]
+    await write(log, 2 * pace.SLOW + 1)
+    assert places == [LOOP, *[THREAD] * (2 * pace.SLOW + 1), LOOP]
+
+
+async def test_a_writer_known_to_be_quick_may_be_slow_for_once(
+    log: Log, places: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await write(log, pace.ENOUGH)
+    with monkeypatch.context() as patch:
+        patch.setattr(pace, "QUICK_S", 0)
+        await write(log)
+    await write(log)
+    assert set(places) == {LOOP}
+
+
+async def test_something_large_is_for_the_thread(log: Log, places: list[str]) -> None:
+    await log.append("s", data(b"x" * 100_000))
+    assert places == [THREAD]
 
 
 async def test_what_the_thread_has_to_do_is_not_disturbed(log: Log, places: list[str]) -> None:

@@ -11,7 +11,7 @@ from headwater.http.messages import Headers, Response
 
 NO_STORE: Final = ("Cache-Control", "no-store")
 JSON_HEADERS: Final[Headers] = [("Content-Type", JSON), NO_STORE]
-_JSON_LINES: Final = "".join([f"{name}: {value}\r\n" for name, value in JSON_HEADERS]).encode()
+JSON_LINES: Final = "".join([f"{name}: {value}\r\n" for name, value in JSON_HEADERS]).encode()
 EVENTS_TYPE: Final = "text/event-stream"
 FEED_TYPE: Final = "application/vnd.headwater.feed"
 EVENT_HEADERS: Final[Headers] = [
@@ -36,7 +36,7 @@ def json_answer(value: Any, status: int = 200) -> Response:
 
 def encoded_json(body: bytes) -> Response:
     """The same for a value that is encoded already, for frequent answers."""
-    return Response(200, body=body, lines=_JSON_LINES)
+    return Response(200, body=body, lines=JSON_LINES)
 
 
 def done() -> Response:

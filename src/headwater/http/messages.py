@@ -252,11 +252,14 @@ class Shortcut(Protocol):
     Everything that a request says but for its body is known, and so is that it may be answered.
     """
 
-    def take(self, body: bytes, waiter: Waiter) -> bool:
-        """Pass it on: the waiter is settled by the commit. False if this has done nothing."""
+    status: int
+    """Of every answer that is not an error."""
 
-    def render(self, outcome: Any) -> bytes:
-        """The headers of the answer, which is a 204, for what the waiter was settled with."""
+    def take(self, request: Request, waiter: Waiter) -> bool:
+        """Pass it on: the waiter is settled once. False if this has done nothing."""
+
+    def render(self, outcome: Any) -> tuple[bytes, bytes]:
+        """The headers and the body of the answer, for what the waiter was settled with."""
 
 
 Handler = Callable[[Request], Answer | Deferred | Awaitable[Answer]]

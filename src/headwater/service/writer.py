@@ -48,6 +48,7 @@ from headwater.service.batches import Batch, Commit, CommitFigures, Effect, Owne
 from headwater.service.commit_thread import CommitThread
 from headwater.service.committer import CommitProcess
 from headwater.service.entries import Event
+from headwater.service.pace import Pace
 from headwater.service.replies import Reply, Waiter
 from headwater.store.engine import Engine
 from headwater.store.engine.committer import Answer
@@ -62,8 +63,6 @@ _ELSEWHERE_BYTES_MAX: Final = 512 * KIB
 # Larger ones take longer than what is quick.
 _HERE_BYTES_MAX: Final = 64 * KIB
 _DEFERRED_MAX_S: Final = 0.01
-QUICK_S: Final = 0.0005
-QUICK_IN_A_ROW: Final = 32
 
 log = structlog.get_logger()
 
@@ -102,8 +101,7 @@ class Writer:
         """Called after every commit, for tracing."""
         self.is_alone: Callable[[], bool] | None = None
         """Whether at most one client is connected; used if the engine commits on this machine."""
-        self._quick_commits = 0
-        """How many quick commits in a row, of at most one request each."""
+        self._pace = Pace()
         self.queued_bytes = 0
         self.thread = CommitThread()
         self.process: CommitProcess | None = None
@@ -244,7 +242,7 @@ class Writer:
 
     def _is_best_done_here(self, batch: Batch) -> bool:
         return (
-            self._quick_commits >= QUICK_IN_A_ROW
+            self._pace.is_quick
             and len(batch.waiters) == 1
             and batch.size_bytes <= _HERE_BYTES_MAX
             and not self._linger_s
@@ -309,8 +307,7 @@ class Writer:
             # First, so that it goes on while this one is published and answered. Only elsewhere:
             # a thread and the loop would hold each other up.
             self._commit_elsewhere()
-        is_quick = took_s < QUICK_S and len(batch.waiters) <= 1
-        self._quick_commits = self._quick_commits + 1 if is_quick else 0
+        self._pace.note(took_s, len(batch.waiters))
         if self.process is not None and len(batch.waiters) > 1:
             self.process.want()
         self.figures.seconds.observe(took_s)

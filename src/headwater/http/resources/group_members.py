@@ -15,13 +15,12 @@ from headwater.core.limits import FETCH_BYTES_MAX, PUSH_BYTES_MAX
 from headwater.core.lineage import Lineage
 from headwater.core.pointers import pointer_steps
 from headwater.core.unique_ids import id_at
-from headwater.http.answers import encoded_json
 from headwater.http.feeds import sse
-from headwater.http.messages import Answer, Payload, Sink
+from headwater.http.messages import Payload, Sink
 from headwater.service.groups.group import Group
 from headwater.service.groups.members import Delivery, Ending
 from headwater.service.groups.messages import Origin
-from headwater.service.replies import Reply
+from headwater.service.replies import Reply, Waiter
 
 _DELIVERY: Final = b'{"id":%b,%b"deliveries":%d,"receipt":"' + RECEIPT + b'",'
 _VALUE: Final = _DELIVERY + b'"value":%b}'
@@ -77,6 +76,10 @@ def _own_id(data: bytes, pointer: str) -> bytes:
     return msgspec.json.encode(own)
 
 
+def stale_json(outcome: Outcome) -> bytes:
+    return msgspec.json.encode(outcome.stale) if outcome.stale else b"[]"
+
+
 class Fetch:
     """A fetch that waits for messages.
 
@@ -84,6 +87,17 @@ class Fetch:
     answer covers both, so it waits for both.
     """
 
+    __slots__ = (
+        "_acked",
+        "_given",
+        "_group",
+        "_most",
+        "_over",
+        "_timer",
+        "_wait_ms",
+        "_waiter",
+        "consumer",
+    )
     most_bytes = FETCH_BYTES_MAX
 
     def __init__(
@@ -93,9 +107,11 @@ class Fetch:
         most: int,
         wait_ms: int,
         acked: Reply[Outcome] | None,
+        waiter: Waiter,
     ) -> None:
+        """The waiter is settled with the answer, as JSON."""
         self.consumer = consumer
-        self.future: Reply[Answer] = Reply()
+        self._waiter = waiter
         self._group = group
         self._acked = acked
         self._over = False
@@ -136,7 +152,7 @@ class Fetch:
             self.give_up()
         elif not self._over:
             self._leave()
-            self.future.settle(error)
+            self._waiter.settle(error)
 
     def hang_up(self) -> None:
         """The member is gone, and has not seen what it may have been given."""
@@ -159,19 +175,18 @@ class Fetch:
     def _settle(self, messages: bytes, lag: int) -> None:
         body = b'{"messages":[%b],"lag":%d' % (messages, lag)
         if self._acked is None:
-            self.future.settle(encoded_json(body + b"}"))
+            self._waiter.settle(body + b"}")
         else:
             self._acked.add_done_callback(lambda acked: self._answer_both(body, acked))
 
     def _answer_both(self, body: bytes, acked: Reply[Outcome]) -> None:
         error = acked.exception()
         if error is not None:
-            self.future.settle(error)
+            self._waiter.settle(error)
             return
         outcome = acked.result()
-        stale = msgspec.json.encode(outcome.stale)
-        tail = b',"acked":%d,"stale":%b}' % (len(outcome.done), stale)
-        self.future.settle(encoded_json(body + tail))
+        tail = b',"acked":%d,"stale":%b}' % (len(outcome.done), stale_json(outcome))
+        self._waiter.settle(body + tail)
 
     def _leave(self) -> None:
         self._over = True

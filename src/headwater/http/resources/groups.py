@@ -14,20 +14,21 @@ from headwater.core.groups.config import parse_wanted
 from headwater.core.groups.decisions import Outcome
 from headwater.core.json_bodies import decode_body, decode_with
 from headwater.core.limits import LIST_PAGE_MAX
-from headwater.http.answers import EVENT_HEADERS, done, encoded_json, json_answer
+from headwater.http.answers import EVENT_HEADERS, JSON_LINES, done, encoded_json, json_answer
 from headwater.http.feeds.heartbeat import Heartbeat
 from headwater.http.messages import (
     Answer,
     Deferred,
     EventStream,
     Request,
+    Shortcut,
     Sink,
 )
 from headwater.http.queries import number_between, number_in, query_of
-from headwater.http.resources.group_members import Fetch, Push
+from headwater.http.resources.group_members import Fetch, Push, stale_json
 from headwater.service.groups.group import Group
 from headwater.service.groups.operations import Groups
-from headwater.service.replies import Reply
+from headwater.service.replies import Reply, Waiter
 
 FETCH_MAX: Final = 1_000
 STREAMS_MAX: Final = 100
@@ -135,30 +136,28 @@ class GroupResource:
     # ── Work of members ──────────────────────────────────────────────────────────────────────
 
     def fetch(self, request: Request, path: str, name: str) -> Later:
+        _shorten(request, Fetches(self._groups, path, name))
         body = decode_with(_FETCH, request.body)
         group = self._groups.ready(path, name)
         if group is None:
             return self._fetch_cold(request, path, name, body)
-        return Deferred(self._fetch_from(group, request, body), _as_is)
+        fetched: Reply[bytes] = Reply()
+        _fetch(group, request, body, fetched)
+        return Deferred(fetched, encoded_json)
 
     async def _fetch_cold(self, request: Request, path: str, name: str, body: FetchBody) -> Answer:
         left: list[bool] = []
         request.on_disconnect = lambda: left.append(True)
         group = await self._groups.get(path, name)
-        fetched = self._fetch_from(group, request, body)
+        fetched: Reply[bytes] = Reply()
+        _fetch(group, request, body, fetched)
         if left and request.on_disconnect is not None:
             # The member hung up while its group was being loaded. Its acknowledgements still count.
             request.on_disconnect()
-        return await fetched
-
-    def _fetch_from(self, group: Group, request: Request, body: FetchBody) -> Reply[Answer]:
-        acked = None if body.ack is None else group.settle(Ack(body.ack))
-        fetch = Fetch(group, body.consumer, body.max, body.wait_ms, acked)
-        request.wait(fetch.hang_up)
-        fetch.start()
-        return fetch.future
+        return encoded_json(await fetched)
 
     def ack(self, request: Request, path: str, name: str) -> Later:
+        _shorten(request, Acknowledgements(self._groups, path, name))
         return self._settle(path, name, _acked, decode_with(_ACK, request.body))
 
     def nack(self, request: Request, path: str, name: str) -> Later:
@@ -197,8 +196,11 @@ class GroupResource:
         return done()
 
 
-def _as_is(answer: Answer) -> Answer:
-    return answer
+def _fetch(group: Group, request: Request, body: FetchBody, waiter: Waiter) -> None:
+    acked = None if body.ack is None else group.settle(Ack(body.ack))
+    fetch = Fetch(group, body.consumer, body.max, body.wait_ms, acked, waiter)
+    request.wait(fetch.hang_up)
+    fetch.start()
 
 
 def _rendering(word: str) -> Callable[[Outcome], Answer]:
@@ -206,10 +208,58 @@ def _rendering(word: str) -> Callable[[Outcome], Answer]:
     template = b'{"%b":%%d,"stale":%%b}' % word.encode()
 
     def render(outcome: Outcome) -> Answer:
-        stale = msgspec.json.encode(outcome.stale)
-        return encoded_json(template % (len(outcome.done), stale))
+        return encoded_json(template % (len(outcome.done), stale_json(outcome)))
 
     return render
+
+
+class _GroupShortcut:
+    """Fetches and acknowledgements while the group is in memory."""
+
+    __slots__ = ("_name", "_path", "_ready")
+    status = 200
+
+    def __init__(self, groups: Groups, path: str, name: str) -> None:
+        self._ready = groups.ready
+        self._path = path
+        self._name = name
+
+
+class Fetches(_GroupShortcut):
+    """The `Shortcut` of fetches."""
+
+    __slots__ = ()
+
+    def take(self, request: Request, waiter: Waiter) -> bool:
+        group = self._ready(self._path, self._name)
+        if group is not None:
+            _fetch(group, request, decode_with(_FETCH, request.body), waiter)
+        return group is not None
+
+    def render(self, outcome: bytes) -> tuple[bytes, bytes]:
+        return JSON_LINES, outcome
+
+
+class Acknowledgements(_GroupShortcut):
+    """The `Shortcut` of acknowledgements."""
+
+    __slots__ = ()
+
+    def take(self, request: Request, waiter: Waiter) -> bool:
+        group = self._ready(self._path, self._name)
+        if group is not None:
+            group.acknowledge(decode_with(_ACK, request.body), waiter)
+        return group is not None
+
+    def render(self, outcome: Outcome) -> tuple[bytes, bytes]:
+        shown = b'{"acked":%d,"stale":%b}' % (len(outcome.done), stale_json(outcome))
+        return JSON_LINES, shown
+
+
+def _shorten(request: Request, shortcut: Shortcut) -> None:
+    """Let the next requests with this head take a shortcut, where nothing else has to see them."""
+    if request.head is not None and request.head.handler is not None:
+        request.head.shortcut = shortcut
 
 
 _acked, _nacked = _rendering("acked"), _rendering("nacked")

@@ -313,17 +313,18 @@ class PlainAppends:
     """The `Shortcut` of appends without headers of their own."""
 
     __slots__ = ("_append", "_content_type", "_path")
+    status = 204
 
     def __init__(self, log: Log, path: str, content_type: str | None) -> None:
         self._append = log.append_plain
         self._path = path
         self._content_type = content_type
 
-    def take(self, body: bytes, waiter: Waiter) -> bool:
-        return self._append(self._path, self._content_type, body, waiter)
+    def take(self, request: Request, waiter: Waiter) -> bool:
+        return self._append(self._path, self._content_type, request.body, waiter)
 
-    def render(self, outcome: Appended) -> bytes:
-        return _offset_lines(outcome.next_offset)
+    def render(self, outcome: Appended) -> tuple[bytes, bytes]:
+        return _offset_lines(outcome.next_offset), b""
 
 
 def _offset_lines(offset: str) -> bytes:

@@ -268,7 +268,7 @@ class Connection(FlowControl):
             head = request.head
             if head is not None and head.shortcut is not None:
                 self.deadline = _FOREVER
-                if head.shortcut.take(request.body, self):
+                if head.shortcut.take(request, self):
                     return
             if request.method == "GET" and request.path not in PROBE_TARGETS:
                 self._server.readers.check(self.peer.address)
@@ -292,27 +292,35 @@ class Connection(FlowControl):
         """What the current request waited for, which took a shortcut.
 
         There is no other request until it is answered, and none if the peer has hung up. Requests
-        with a shortcut have neither a large body nor a caller, and their answers have no body.
+        with a shortcut have neither a large body nor a caller.
         """
         request = self.current
         if request is None or request.head is None or request.head.shortcut is None:
             return
+        shortcut = request.head.shortcut
         try:
             if isinstance(outcome, Exception):
                 self._answer(request, failure(outcome, request))
             else:
-                self._answer_briefly(request, request.head.shortcut.render(outcome))
+                lines, body = shortcut.render(outcome)
+                if len(body) < _SHARED_BYTES:
+                    self._answer_briefly(request, shortcut.status, lines, body)
+                else:
+                    response = Response(shortcut.status, body=body, lines=lines)
+                    self._answer(request, self._if_there_is_room(response, request))
             if self._inbox is not None and not self._inbox.is_quiet:
                 self.proceed()
         except Exception as error:
             report(error, request)
             self.abort()
 
-    def _answer_briefly(self, request: Request, lines: bytes) -> None:
+    def _answer_briefly(self, request: Request, status: int, lines: bytes, body: bytes) -> None:
         server = self._server
-        server.traffic.answered(request, 204, "")
+        if request.waits:
+            request.leave_room()
+        server.traffic.answered(request, status, "")
         close = not request.keep_alive or server.stopping
-        self.write(server.heads.brief(204, lines, request, close=close))
+        self.write(server.heads.whole(status, lines, body, request, close=close))
         self.current = None
         if close:
             self._close()
@@ -340,14 +348,20 @@ class Connection(FlowControl):
         else:
             answer = outcome(done, render, request)
             if isinstance(answer, Response) and len(answer.body) >= _SHARED_BYTES:
-                try:
-                    # Many may have waited for the same data, each admitted while there was room.
-                    self._server.readers.check(self.peer.address)
-                except StreamError as error:
-                    answer = failure(error, request)
+                answer = self._if_there_is_room(answer, request)
             self._answer(request, answer)
             if self._inbox is not None and not self._inbox.is_quiet:
                 self.proceed()
+
+    def _if_there_is_room(self, answer: Response, request: Request) -> Response:
+        """A large answer. Many may have waited for the same data, each admitted while there was
+        room.
+        """
+        try:
+            self._server.readers.check(self.peer.address)
+        except StreamError as error:
+            return failure(error, request)
+        return answer
 
     def _answer(self, request: Request, answer: Answer) -> None:
         if request.waits:

@@ -39,11 +39,21 @@ class Heads:
         framing = b"" if length is None else b"Content-Length: %d\r\n" % length
         return b"".join((begin, response.lines, framing, _CLOSE if close else b"", b"\r\n"))
 
-    def brief(self, status: int, lines: bytes, request: Request, *, close: bool) -> bytes:
-        """The head of a response without a body, for frequent ones."""
+    def whole(
+        self, status: int, lines: bytes, body: bytes, request: Request, *, close: bool
+    ) -> bytes:
+        """A response with its body, for frequent ones."""
         if close or self._allowed or REQUEST_ID in request.headers:
-            return self.of_response(Response(status, lines=lines), request, None, close=close)
-        return b"%b%b%b\r\n" % (_STATUS_LINES[status], self._constant_part(), lines)
+            length = len(body) if body else None
+            response = Response(status, lines=lines)
+            return self.of_response(response, request, length, close=close) + body
+        begin, constant = _STATUS_LINES[status], self._constant_part()
+        if body:
+            return b"%b%b%bContent-Length: %d\r\n\r\n%b" % (
+                *(begin, constant, lines),
+                *(len(body), body),
+            )
+        return b"%b%b%b\r\n" % (begin, constant, lines)
 
     def of_events(self, events: EventStream, request: Request, *, chunked: bool) -> bytes:
         """The head of a response whose end is not known when it begins.

@@ -9,27 +9,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headwater.core.groups.decisions import Outcome
-from headwater.service.replies import Reply
+from headwater.service.replies import Reply, Waiter
 
 
 class Acks:
     def __init__(self) -> None:
         self.requests: list[Sequence[str]] = []
         """The receipts of each request."""
-        self._replies: list[Reply[Outcome]] = []
+        self._waiters: list[Waiter] = []
 
     def __len__(self) -> int:
         return len(self.requests)
 
-    def add(self, receipts: Sequence[str]) -> Reply[Outcome]:
-        reply: Reply[Outcome] = Reply()
+    def add(self, receipts: Sequence[str], waiter: Waiter) -> None:
         self.requests.append(receipts)
-        self._replies.append(reply)
-        return reply
+        self._waiters.append(waiter)
 
     def fail(self, error: Exception) -> None:
-        for reply in self._replies:
-            reply.settle(error)
+        for waiter in self._waiters:
+            waiter.settle(error)
 
     def answer_after(self, committed: Reply[list[Outcome]]) -> None:
         """Answer all of them once their outcomes are committed."""
@@ -40,5 +38,5 @@ class Acks:
         if error is not None:
             self.fail(error)
             return
-        for reply, outcome in zip(self._replies, committed.result(), strict=True):
-            reply.settle(outcome)
+        for waiter, outcome in zip(self._waiters, committed.result(), strict=True):
+            waiter.settle(outcome)

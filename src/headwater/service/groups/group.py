@@ -24,6 +24,7 @@ from headwater.core.groups.mutations import MemberReturned
 from headwater.core.groups.state import GroupState, Outstanding, format_receipt
 from headwater.core.groups.turns import Taker
 from headwater.core.limits import MIB
+from headwater.service import replies
 from headwater.service.entries import Entry
 from headwater.service.groups.acks import Acks
 from headwater.service.groups.figures import WORDS, GroupFigures
@@ -169,19 +170,21 @@ class Group(StoredGroup):
     def settle(self, command: Command) -> Reply[Outcome]:
         """Acknowledge, return, reject or extend; answered when that is committed."""
         if isinstance(command, Ack):
-            return self._acknowledge(command)
+            reply: Reply[Outcome] = Reply()
+            self.acknowledge(command, reply)
+            return reply
         decision = decisions.decide(self.state, command, self._clock())
         future = self.submit(decision.mutations, decision.reply)
-        self._count_settled(type(command), decision.reply)
+        self._count_settled(type(command), [decision.reply])
         self.kick()
         return future
 
-    def _acknowledge(self, command: Ack) -> Reply[Outcome]:
+    def acknowledge(self, command: Ack, waiter: replies.Waiter) -> None:
         """Join the other acknowledgements of this turn."""
         if self._end is not None:
             raise self._end
         self.kick()
-        return self._acks.add(command.receipts)
+        self._acks.add(command.receipts, waiter)
 
     def settle_acks(self) -> None:
         """Decide and store the acknowledgements that came since the last turn."""
@@ -198,15 +201,14 @@ class Group(StoredGroup):
             self.figures.watch.failed(error)
             acks.fail(StorageUnavailable("the group could not be served; try again"))
             return
-        for outcome in decision.reply:
-            self._count_settled(Ack, outcome)
+        self._count_settled(Ack, decision.reply)
         acks.answer_after(committed)
 
-    def _count_settled(self, kind: type[Command], outcome: Outcome) -> None:
-        done = outcome.done
-        self.figures.settled[WORDS[kind]] += len(done)
-        for consumer in {message.consumer for message in done if message.consumer}:
-            self.seen(consumer)
+    def _count_settled(self, kind: type[Command], outcomes: Sequence[Outcome]) -> None:
+        self.figures.settled[WORDS[kind]] += sum([len(outcome.done) for outcome in outcomes])
+        for consumer in {message.consumer for outcome in outcomes for message in outcome.done}:
+            if consumer is not None:
+                self.seen(consumer)
 
     # ── Handing out ──────────────────────────────────────────────────────────────────────────
 
