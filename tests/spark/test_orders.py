@@ -14,9 +14,8 @@ import httpx
 from examples.orders.worker import ORDERS
 from headwater.client import Headwater
 from tests.examples.running import running
-from tests.spark.world import ROOT
+from tests.spark.world import PATIENCE_S, ROOT
 
-PATIENCE_S = 240
 README = ROOT / "examples" / "orders" / "README.md"
 
 

@@ -26,7 +26,7 @@ from pyspark_headwater.errors import is_slow_start
 from pyspark_headwater.pipelines.layout import safe_path
 
 ROOT: Final = Path(__file__).parent.parent.parent
-PATIENCE_S: Final = 480
+PATIENCE_S: Final = 1_200
 Fate = Literal["pass", "unavailable", "lose answer"]
 
 
