@@ -18,7 +18,7 @@ from headwater.http.wire.flow_control import UNSENT_BYTES_HIGH
 from headwater.store.engine.appends import Piece
 
 if TYPE_CHECKING:
-    from headwater.http.wire.connection import Connection
+    from headwater.http.wire.answering import Answering
 
 _COPY_BYTES: Final = 256 * 1024
 # After this much, everyone else on the loop gets a turn, however fast the peer is.
@@ -38,7 +38,7 @@ class FileSending(Protocol):
 
 
 def send_file(
-    connection: Connection,
+    connection: Answering,
     transport: asyncio.Transport,
     head: bytes,
     body: FileBody,
@@ -53,7 +53,7 @@ class _Kernel:
     __slots__ = ("_connection", "_loop", "_parts", "_sent", "_socket", "_transport", "_watched")
 
     def __init__(
-        self, connection: Connection, transport: asyncio.Transport, head: bytes, body: FileBody
+        self, connection: Answering, transport: asyncio.Transport, head: bytes, body: FileBody
     ) -> None:
         self._connection = connection
         self._transport = transport
@@ -147,7 +147,7 @@ class _Copying:
     __slots__ = ("_body", "_connection", "_head", "_task", "_transport")
 
     def __init__(
-        self, connection: Connection, transport: asyncio.Transport, head: bytes, body: FileBody
+        self, connection: Answering, transport: asyncio.Transport, head: bytes, body: FileBody
     ) -> None:
         self._connection = connection
         self._transport = transport
