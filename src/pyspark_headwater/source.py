@@ -207,8 +207,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             moved = any(start.get(name) != tail for name, tail in tails.items())
             # If a stream is gone, the query may have to fail.
             missing = self._options.fail_on_data_loss and start.keys() - tails.keys()
-            if missing or (moved and self._is_enough(start, tails)):
+            least = self._least()
+            if missing or (moved and least is None):
                 return tails
+            if moved and least is not None:
+                # What came in the meantime is counted too, so it belongs to the micro-batch.
+                waiting, reached = Admission(self._options, self._wire).waiting(start, tails)
+                if waiting >= least:
+                    return reached
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return None
@@ -218,14 +224,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             else:
                 time.sleep(min(_POLL_S, left_s))
 
-    def _is_enough(self, start: Offsets, tails: Offsets) -> bool:
-        """Whether enough is waiting for a micro-batch, or has waited long enough."""
-        least, taken_at = self._options.min_messages, self._taken_at
-        if least is None or taken_at is None:
-            return True
-        if time.monotonic() - taken_at >= self._options.max_delay_s:
-            return True
-        return Admission(self._options, self._wire).waiting(start, tails) >= least
+    def _least(self) -> int | None:
+        """How many messages make a micro-batch; None if any do, or have waited long enough."""
+        if self._taken_at is None:
+            return None
+        waited_s = time.monotonic() - self._taken_at
+        return self._options.min_messages if waited_s < self._options.max_delay_s else None
 
     @property
     def _wire(self) -> Wire:
@@ -282,11 +286,17 @@ class Admission:
         lost_is_an_error = self._options.fail_on_data_loss and offset != BEGINNING
         return lost_is_an_error and distance(offset, tail) is not None
 
-    def waiting(self, start: Offsets, tails: Offsets) -> int:
-        """The number of messages that no micro-batch has read."""
-        moved = [name for name, tail in tails.items() if start.get(name) != tail]
-        found = [self._reach(name, start.get(name, BEGINNING)) for name in moved]
-        return sum(one.messages for one in found if one is not None)
+    def waiting(self, start: Offsets, tails: Offsets) -> tuple[int, Offsets]:
+        """The number of messages that no micro-batch has read, and the tails they lead to."""
+        messages, reached = 0, dict(tails)
+        for name, tail in tails.items():
+            if start.get(name) == tail:
+                continue
+            found = self._reach(name, start.get(name, BEGINNING))
+            if found is not None:
+                messages += found.messages
+                reached[name] = found.offset
+        return messages, reached
 
     def _limit(self, start: Offsets, end: Offsets, waiting: Mapping[str, Reach]) -> None:
         """Give every stream a share in proportion to what is waiting in it."""

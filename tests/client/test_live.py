@@ -444,8 +444,9 @@ def test_the_blocking_query_runs_on_the_callers_thread(base_url: str, new_path: 
                 break
 
 
+@pytest.mark.parametrize("after_s", [0.0, 0.2])
 async def test_an_answer_to_somebody_elses_wait_is_not_believed(
-    base_url: str, new_path: str
+    base_url: str, new_path: str, after_s: float
 ) -> None:
     """A proxy that mixes up answers says "nothing happened, go on from here"."""
 
@@ -455,6 +456,7 @@ async def test_an_answer_to_somebody_elses_wait_is_not_believed(
         async def send(self, request: Request) -> Response:
             if request.url.endswith("/touch/wait") and self.quiet is not None:
                 answer, self.quiet = self.quiet, None
+                await asyncio.sleep(after_s)
                 return answer
             return await super().send(request)
 
@@ -464,13 +466,44 @@ async def test_an_answer_to_somebody_elses_wait_is_not_believed(
         await stream.create(content_type="application/json")
         live, table = stream.live(), Table(stream)
         await live.set_profile(ENABLED)
-        query = live.query(lambda: table.of(tenant="t1"), entity="todos", where={"tenant": "t1"})
+        where = {"tenant": "t1"}
+        query = live.query(lambda: table.of(**where), entity="todos", where=where, wait_s=0.2)
         assert await result_of(query) == []
         await table.put(1, tenant="t1")
         await live.meta(settle=True)
         transport.quiet = await quiet_answer(base_url, new_path)
         assert len(await result_of(query)) == 1
         assert transport.quiet is None
+
+
+async def test_a_quiet_query_goes_on_from_the_latest_cursor(
+    base_url: str, new_path: str
+) -> None:
+    """The older a cursor is, the more often the server has to say "perhaps"."""
+    asked: list[str] = []
+
+    class Watched(HttpxTransport):
+        async def send(self, request: Request) -> Response:
+            if request.url.endswith("/touch/wait"):
+                asked.append(json.loads(request.body)["cursor"])
+            return await super().send(request)
+
+    async with AsyncHeadwater(base_url, transport=Watched()) as client:
+        stream = client.stream(new_path)
+        await stream.create(content_type="application/json")
+        live, table = stream.live(), Table(stream)
+        await live.set_profile(ENABLED)
+        where = {"tenant": "t1"}
+        query = live.query(lambda: table.of(**where), entity="todos", where=where, wait_s=0.1)
+        assert await result_of(query) == []
+        waiting = asyncio.create_task(result_of(query))
+        await table.put(1, tenant="t2")
+        now = (await live.meta(settle=True)).cursor
+        async with asyncio.timeout(HANG_S):
+            while now not in asked:
+                await asyncio.sleep(0.01)
+        await table.put(2, tenant="t1")
+        assert len(await waiting) == 1
 
 
 async def quiet_answer(base_url: str, path: str) -> Response:

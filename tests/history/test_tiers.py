@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from itertools import count
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,3 +97,59 @@ def test_all_tiers_agree(made: Steps) -> None:
                 compact_once(sqlite, 9_999)
         compare(memory, sqlite, appends)
         assert [line for line in sqlite.verify() if isinstance(line, Problem)] == []
+
+
+# ── Sealing meanwhile ────────────────────────────────────────────────────────────────────────
+
+LOOK_UPS_MAX = 8
+TAIL = 30
+LookUp = Callable[[Engine], object]
+LOOK_UPS: dict[str, LookUp] = {
+    "read": lambda engine: b"".join(engine.appends.read(Span(1, 0, TAIL), 99)),
+    "a part": lambda engine: b"".join(engine.appends.read(Span(1, 12, 21), 99)),
+    "pieces": lambda engine: pieces(engine, Span(1, 6, TAIL), 99),
+    "an append": lambda engine: engine.appends.append_at(1, 14),
+    "outline": lambda engine: engine.appends.outline_at(1, 14),
+    "by number": lambda engine: engine.appends.seek(Span(1, 0, TAIL), "first_message", 7),
+    "by time": lambda engine: engine.appends.seek(Span(1, 0, TAIL), "at_ms", 3),
+    "frames": lambda engine: [
+        (time, frame.data[:6])
+        for frame in engine.appends.frames(Span(1, 0, TAIL), 6, 2)
+        for time in frame.times
+    ],
+}
+
+
+@contextmanager
+def sealed_before(sqlite: SqliteEngine, number: int) -> Iterator[None]:
+    """Seal everything right before the query with this number that looks for appends."""
+    queries = count()
+    appends = sqlite.appends
+
+    def asking(ask: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(*values: Any) -> Any:
+            if next(queries) == number:
+                seal(sqlite, segment_bytes=12)
+            return ask(*values)
+
+        return asked
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(appends, "_query", asking(appends._query))
+        patch.setattr(appends, "_reader", asking(appends._reader))
+        yield
+
+
+@pytest.mark.parametrize("number", range(LOOK_UPS_MAX))
+@pytest.mark.parametrize("name", LOOK_UPS)
+def test_what_is_sealed_between_two_queries_is_found(
+    tmp_path: Path, name: str, number: int
+) -> None:
+    appends = [Appended(1, at * 6, b"%06d" % at, at * 2, 2, at) for at in range(5)]
+    created = Created(StreamConfig(1, "s", BYTES, 0, lineage=Lineage(1)))
+    memory = MemoryEngine()
+    with closing(SqliteEngine(tmp_path)) as sqlite:
+        for engine in (memory, sqlite):
+            engine.commit([created, *appends])
+        with sealed_before(sqlite, number):
+            assert LOOK_UPS[name](sqlite) == LOOK_UPS[name](memory)

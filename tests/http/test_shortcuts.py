@@ -17,7 +17,7 @@ from tests.http.wire import Reply, Wire, request_bytes
 from tests.support.server import ServerProcess
 
 USES = 4
-Send = Callable[[str, object], Reply]
+Send = Callable[..., Reply]
 
 
 @pytest.fixture(params=["the shortcut", "the handler"])
@@ -25,9 +25,10 @@ def post(request: pytest.FixtureRequest, client: Client, server: ServerProcess) 
     """Sends something several times, the last time in the way of the parameter."""
     with Wire(server.port) as wire:
 
-        def send(target: str, body: object) -> Reply:
+        def send(target: str, body: object, **headers: object) -> Reply:
             data = json.dumps(body).encode() if not isinstance(body, bytes) else body
-            whole = request_bytes("POST", f"/v1/stream/{target}", JSON, data)
+            named = {name.replace("_", "-"): str(value) for name, value in headers.items()}
+            whole = request_bytes("POST", f"/v1/stream/{target}", JSON | named, data)
             if request.param == "the handler":
                 wire.send(whole[:40])
                 whole = whole[40:]
@@ -47,6 +48,43 @@ def group(client: Client) -> str:
     target = f"{path}/_groups/g"
     assert client.put(target, JSON, b"{}").status == 201
     return target
+
+
+def produce(post: Send, path: str, seq: object, body: object = 1, epoch: int = 0) -> Reply:
+    return post(path, body, Producer_Id="p", Producer_Epoch=epoch, Producer_Seq=seq)
+
+
+def test_a_producer(post: Send, client: Client) -> None:
+    """Its next request, a repeated one, a gap, a fence: each is what it would be for anyone."""
+    path = fresh()
+    assert client.put(path, JSON).status == 201
+    shapes = set()
+    for seq in range(USES + 8):
+        reply = produce(post, path, seq, seq)
+        assert (reply.status, reply.body) == (200, b"")
+        assert reply.headers["Producer-Seq"] == str(seq)
+        assert (
+            reply.headers["Stream-Next-Offset"] == client.head(path).headers["Stream-Next-Offset"]
+        )
+        shapes.add(str(shape(reply)))
+        repeated = produce(post, path, seq, seq)
+        assert (repeated.status, repeated.headers["Producer-Seq"]) == (204, str(seq))
+    assert len(shapes) == 1, "the same status and headers in the same order"
+    assert produce(post, path, seq + 100).status == 409
+    assert produce(post, path, seq + 1, b"{").status == 400
+    assert produce(post, path, "1x").status == 400
+    assert produce(post, path, seq + 1, [7, 8]).status == 200
+    assert produce(post, path, seq + 2, 9).status == 200
+    assert produce(post, path, 0, 10, epoch=1).status == 200
+    assert produce(post, path, seq + 3).status == 403
+    assert json.loads(client.get(path).body) == [*range(USES + 8), 7, 8, 9, 10]
+    closed = post(
+        path, b"", Producer_Id="p", Producer_Epoch=1, Producer_Seq=1, Stream_Closed="true"
+    )
+    assert closed.status == 204
+    assert produce(post, path, 2, epoch=1).status == 409
+    assert client.delete(path).status == 204
+    assert produce(post, path, 2, epoch=1).status == 404
 
 
 def receipt_of(reply: Reply) -> str:

@@ -233,7 +233,7 @@ async def defer_an_append(log: Log, path: str, body: bytes) -> None:
 async def test_what_nobody_waits_for_goes_with_the_next_commit(
     log: Log, engine: FaultyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "_DEFERRED_MAX_S", 600.0)
+    monkeypatch.setattr(writer, "_DEFERRED_S", 600.0)
     await log.create(Create("s"))
     before = engine.attempts
     await defer_an_append(log, "s", b"1")

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
 )
 
+from headwater.client.protocol.extensions import Reach
 from pyspark_headwater import reading, source
 from pyspark_headwater.errors import DataLoss, InvalidOption, UnknownStream
 from pyspark_headwater.options import read_options
@@ -89,6 +90,26 @@ def test_a_small_batch_is_planned_as_the_server_would(
         for other in (reader(world), reader(world, failOnDataLoss="false")):
             with pytest.raises(AssertionError, match="asked"):
                 other.partitions(start, end)
+
+
+def test_what_comes_while_a_batch_is_counted_belongs_to_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it has less than its least, and the rest waits for company."""
+    stream = world.stream("events", [0])
+    one = reader(world, minOffsetsPerTrigger=3, maxTriggerDelay="1h")
+    start = one.latestOffset(one.initialOffset(), EVERYTHING)
+    stream.append_all([1, 2])
+    late, reach = [[3, 4]], Wire.reach
+
+    def reach_later(wire: Wire, name: str, offset: str) -> Reach:
+        if late:
+            stream.append_all(late.pop())
+        return reach(wire, name, offset)
+
+    monkeypatch.setattr(Wire, "reach", reach_later)
+    end = one.latestOffset(start, EVERYTHING)
+    assert rows(one, start, end) == [["1", "2", "3", "4"]]
 
 
 def test_limits(world: World) -> None:

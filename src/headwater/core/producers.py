@@ -94,7 +94,11 @@ def parse_stamp(id_: str | None, epoch: str | None, seq: str | None) -> Producer
         )
     if not id_ or len(id_) > PRODUCER_ID_CHARS_MAX:
         raise InvalidHeader("Producer-Id", f"must have 1 to {PRODUCER_ID_CHARS_MAX} characters")
-    return ProducerStamp(id_, _number("Producer-Epoch", epoch), _number("Producer-Seq", seq))
+    return ProducerStamp(id_, _number("Producer-Epoch", epoch), parse_seq(seq))
+
+
+def parse_seq(text: str) -> int:
+    return _number("Producer-Seq", text)
 
 
 def _number(header: str, text: str) -> int:
@@ -131,6 +135,11 @@ def is_duplicate(known: ProducerState | None, stamp: ProducerStamp) -> bool:
     if stamp.seq != expected:
         raise SequenceGap(expected, stamp.seq)
     return False
+
+
+def is_next(known: ProducerState | None, stamp: ProducerStamp) -> bool:
+    """Whether the request simply follows the last one: neither fenced nor a duplicate nor a gap."""
+    return known is not None and stamp.epoch == known.epoch and stamp.seq == known.seq + 1
 
 
 def worth_waiting(gap: SequenceGap, window: int) -> bool:

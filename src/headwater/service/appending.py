@@ -12,7 +12,7 @@ from headwater.core.content import IsKnown, Prepared, nothing_known
 from headwater.core.decisions import Append, AppendReply
 from headwater.core.errors import SequenceGap, StreamError
 from headwater.core.limits import KIB
-from headwater.core.producers import ProducerLimits, worth_waiting
+from headwater.core.producers import ProducerLimits, ProducerStamp, worth_waiting
 from headwater.core.stream import StreamConfig
 from headwater.service.entries import Entry
 from headwater.service.forks import ids_of
@@ -31,7 +31,12 @@ class AppendingLog(SeekingLog):
     _waiting_room: WaitingRoom
 
     def append_plain(
-        self, path: str, content_type: str | None, body: bytes, waiter: Waiter
+        self,
+        path: str,
+        content_type: str | None,
+        body: bytes,
+        waiter: Waiter,
+        stamp: ProducerStamp | None = None,
     ) -> bool:
         """The usual append in the fewest steps: the waiter is settled with what was committed.
 
@@ -41,7 +46,12 @@ class AppendingLog(SeekingLog):
         state = None if entry is None else entry.state
         if entry is None or state is None or len(body) >= LARGE_BYTES:
             return False
-        append = decisions.plain_append(state, content_type, body, self.clock())
+        if stamp is not None and entry.waiting:
+            # Somebody waits for this one, perhaps.
+            return False
+        append = decisions.plain_append(
+            state, content_type, body, self.clock(), stamp, self.producer_limits
+        )
         return append is not None and self.writer.submit_append(entry, append, waiter)
 
     def append(self, path: str, command: Append) -> Awaitable[AppendReply]:

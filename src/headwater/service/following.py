@@ -22,20 +22,15 @@ from headwater.service.reading import ReadingLog
 class Update:
     """What has become readable: from one position to the tail at one moment."""
 
-    __slots__ = ("chunks", "shared")
+    __slots__ = ("chunks", "closed", "end", "shared")
 
     def __init__(self, chunks: list[Chunk]) -> None:
         self.chunks = chunks
+        # Every reader asks for these.
+        self.end = chunks[-1].end
+        self.closed = chunks[-1].closed
         self.shared: Any = None
         """The form that the first reader encoded, for the others to reuse."""
-
-    @property
-    def end(self) -> int:
-        return self.chunks[-1].end
-
-    @property
-    def closed(self) -> bool:
-        return self.chunks[-1].closed
 
 
 class FollowedStream:

@@ -19,6 +19,7 @@ SLOW: Final = 8
 class Pace:
     def __init__(self) -> None:
         self._quick = 0
+        self.is_quick = False
 
     def note(self, took_s: float, requests: int) -> None:
         """A commit for this many requests took this long."""
@@ -28,7 +29,4 @@ class Pace:
             self._quick = min(self._quick + 1, _MOST)
         else:
             self._quick = max(self._quick - SLOW, 0)
-
-    @property
-    def is_quick(self) -> bool:
-        return self._quick >= ENOUGH
+        self.is_quick = self._quick >= ENOUGH

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from headwater.core import decisions
 from headwater.core.errors import HistoryUnavailable, InvalidQuery, StreamError, UnknownOffset
+from headwater.core.expiry import FOREVER
 from headwater.core.frames import Frame
 from headwater.core.limits import Limits
 from headwater.core.lineage import Span
@@ -98,6 +99,8 @@ class ReadingLog:
         view, state = entry.require_view(), entry.state
         if (
             state is not None
+            # Most streams never expire, and then it does not matter what time it is.
+            and state.config.lifetime is not FOREVER
             and state.config.id == view.config.id
             and state.is_expired(self.clock())
         ):

@@ -43,12 +43,11 @@ from headwater.core.errors import (
 from headwater.core.limits import KIB, Limits
 from headwater.core.mutations import GROWING
 from headwater.core.stream import Appended
-from headwater.service.background import Watch
-from headwater.service.batches import Batch, Commit, CommitFigures, Effect, Owner
+from headwater.service.batches import Batch, Effect, Owner
 from headwater.service.commit_thread import CommitThread
 from headwater.service.committer import CommitProcess
-from headwater.service.entries import Event
 from headwater.service.pace import Pace
+from headwater.service.publishing import Publishing
 from headwater.service.replies import Reply, Waiter
 from headwater.store.engine import Engine
 from headwater.store.engine.committer import Answer
@@ -62,12 +61,13 @@ _MUTATION_BYTES: Final = 512
 _ELSEWHERE_BYTES_MAX: Final = 512 * KIB
 # Larger ones take longer than what is quick.
 _HERE_BYTES_MAX: Final = 64 * KIB
-_DEFERRED_MAX_S: Final = 0.01
+# What nobody waits for waits once or twice as long.
+_DEFERRED_S: Final = 0.005
 
 log = structlog.get_logger()
 
 
-class Writer:
+class Writer(Publishing):
     def __init__(
         self,
         engine: Engine,
@@ -75,10 +75,9 @@ class Writer:
         linger_ms: int = 0,
         release_hot: Callable[[], None] = lambda: None,
     ) -> None:
+        super().__init__(limits, release_hot)
         self._engine = engine
-        self._limits = limits
         self._linger_s = linger_ms / 1000
-        self._release_hot = release_hot
         self._loop = asyncio.get_running_loop()
         self._gathering = Batch()
         self._committing: Batch | None = None
@@ -87,18 +86,11 @@ class Writer:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
-        # Called with what was committed, once it is visible, and with what could not be committed.
-        self.observers: list[Callable[[Sequence[Effect]], None]] = []
-        self.failure_observers: list[Callable[[Sequence[Effect]], None]] = []
         self.failures = 0
-        self.watch = Watch("listeners")
         self.full = False
         """Whether the disk is full: nothing that takes space can be stored."""
-        self.figures = CommitFigures()
         self.admit: Callable[[Sequence[Effect]], None] | None = None
         """Called before anything is queued; raises to refuse it."""
-        self.on_commit: Callable[[Commit], None] | None = None
-        """Called after every commit, for tracing."""
         self.is_alone: Callable[[], bool] | None = None
         """Whether at most one client is connected; used if the engine commits on this machine."""
         self._pace = Pace()
@@ -139,8 +131,7 @@ class Writer:
         if self._committing is None and not self._flush_planned:
             if self._is_best_done_here(batch):
                 # Nothing else can join it.
-                self._begin_flush()
-                self._flush()
+                self._commit_here()
             else:
                 self._plan_flush()
         return True
@@ -218,23 +209,36 @@ class Writer:
     def _begin_flush(self) -> None:
         self._flush_planned = True
         self._idle.clear()
-        if self._deferred is not None:
-            self._deferred.cancel()
-            self._deferred = None
 
     def _plan_deferred(self) -> None:
-        if self._committing is None and not self._flush_planned and self._deferred is None:
+        if self._committing is None and not self._flush_planned:
             self._idle.clear()
-            self._deferred = self._loop.call_later(_DEFERRED_MAX_S, self._plan_flush)
+            if self._deferred is None:
+                batch = self._gathering
+                self._deferred = self._loop.call_later(_DEFERRED_S, self._flush_deferred, batch)
+
+    def _flush_deferred(self, batch: Batch) -> None:
+        """Time is up for a batch. If it went with another commit, the next one has begun to wait.
+
+        To cancel the timer with every commit would cost more than to let it ring.
+        """
+        self._deferred = None
+        if self._gathering is batch:
+            self._plan_flush()
+        elif self._gathering.effects:
+            self._plan_deferred()
 
     def _flush(self) -> None:
         self._flush_planned = False
         if self._is_best_done_here(self._gathering):
-            batch = self._take_batch()
-            self._finish(batch, *self._commit(batch))
+            self._commit_here()
         elif not self._commit_elsewhere():
             batch = self._take_batch()
             self.thread.put(lambda: self._commit_and_tell(batch))
+
+    def _commit_here(self) -> None:
+        batch = self._take_batch()
+        self._finish(batch, *self._commit(batch))
 
     def _take_batch(self) -> Batch:
         self._committing, self._gathering = self._gathering, Batch()
@@ -307,19 +311,9 @@ class Writer:
             # First, so that it goes on while this one is published and answered. Only elsewhere:
             # a thread and the loop would hold each other up.
             self._commit_elsewhere()
-        self._pace.note(took_s, len(batch.waiters))
-        if self.process is not None and len(batch.waiters) > 1:
-            self.process.want()
-        self.figures.seconds.observe(took_s)
-        self.figures.batch_requests.observe(len(batch.waiters) + batch.acknowledged)
         self.queued_bytes -= batch.size_bytes
         if error is None:
-            self._publish(batch.effects)
-            for owner, _ in batch.effects:
-                if owner.pending is batch:
-                    owner.pending = None
-            for reply, outcome in batch.waiters:
-                reply.settle(outcome)
+            self._publish(batch)
         else:
             self._fail(batch, error)
         if self._gathering.is_awaited:
@@ -328,44 +322,10 @@ class Writer:
             self._plan_deferred()
         elif self._committing is None:
             self._idle.set()
-        if self.on_commit is not None:
-            failed = error is not None
-            self.on_commit(Commit(len(batch.waiters), batch.size_bytes, took_s, failed))
-
-    def _publish(self, effects: Sequence[Effect]) -> None:
-        changed: dict[Owner, None] = {}
-        appends = appended_bytes = messages = 0
-        for owner, mutation in effects:
-            event = owner.publish(mutation, self._limits)
-            if event is Event.CHANGED:
-                changed[owner] = None
-            elif event is Event.DELETED:
-                changed.pop(owner, None)
-                self._tell(owner.notify, event)
-            if isinstance(mutation, Appended):
-                appends += 1
-                appended_bytes += len(mutation.body)
-                messages += mutation.messages
-        self._count(appends, appended_bytes, messages)
-        for owner in changed:
-            self._tell(owner.notify, Event.CHANGED)
-        for observer in self.observers:
-            self._tell(observer, effects)
-        if appends:
-            self._release_hot()
-
-    def _tell(self, listener: Callable[[Any], None], news: Any) -> None:
-        """Call a listener. Its failure must not keep others from being called or answered."""
-        try:
-            listener(news)
-        except Exception as error:
-            self.watch.failed(error)
-
-    def _count(self, appends: int, appended_bytes: int, messages: int) -> None:
-        figures = self.figures
-        figures.appends += appends
-        figures.appended_bytes += appended_bytes
-        figures.messages += messages
+        self._pace.note(took_s, len(batch.waiters))
+        if self.process is not None and len(batch.waiters) > 1:
+            self.process.want()
+        self._note(batch, took_s, failed=error is not None)
 
     def _fail(self, batch: Batch, error: Exception) -> None:
         self.failures += 1

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headwater.core.expiry import Lifetime, touch_interval_ms
+from headwater.core.expiry import FOREVER, Lifetime, touch_interval_ms
 from headwater.core.groups.config import GroupConfig
 from headwater.core.groups.state import GroupRecord, GroupState, MessageRef, Outstanding, Phase
 from headwater.core.lineage import ForkRequest, Inherited, Lineage
@@ -81,6 +81,7 @@ SUBSCRIPTION_COLUMNS: Final = (
 )
 LINK_COLUMNS: Final = "subscription_id, path, explicit, stream_id, acked"
 _NO_PRODUCER: Final = (None, None, None)
+_NO_LIFETIME: Final = (None, None, None)
 _runs = msgspec.json.Decoder(list[tuple[int, int]])
 _group_config = msgspec.json.Decoder(GroupConfig)
 _subscription_config = msgspec.json.Decoder(SubscriptionConfig)
@@ -161,7 +162,7 @@ def read_config(row: Row) -> StreamConfig:
         path=row[1],
         content_type=row[2],
         created_at_ms=row[3],
-        lifetime=Lifetime(row[4], row[5], row[6]),
+        lifetime=FOREVER if row[4:7] == _NO_LIFETIME else Lifetime(*row[4:7]),
         lifetime_inherited=bool(row[7]),
         lineage=Lineage(row[0], read_inherited(row[12])),
         source_id=row[8],

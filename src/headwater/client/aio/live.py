@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, Generic, Self, TypeVar, overload
 
@@ -17,6 +18,7 @@ from headwater.client.protocol.live import (
     WaitResult,
     activate_request,
     activation,
+    is_answer_to,
     live_meta,
     meta_request,
     profile,
@@ -220,6 +222,7 @@ class AsyncLiveQuery(Generic[T]):
         self._keyset = keys
         self._ttl_s = ttl_s
         self._wait_s = wait_s
+        self._name = f"live-{secrets.token_hex(8)}"
         self._retries = Retries(sender.retry)
         # A moment before the query was last run. None: there is none, start over.
         self._cursor: str | None = None
@@ -307,19 +310,23 @@ class AsyncLiveQuery(Generic[T]):
     async def _wait(self, cursor: str) -> None:
         keys = self._keyset.coarse() if self._denied else self._keyset
         request = wait_request(
-            self._url, keys.wire(), cursor=cursor, timeout_s=self._wait_s, ttl_s=self._ttl_s
+            self._url,
+            keys.wire(),
+            cursor=cursor,
+            timeout_s=self._wait_s,
+            ttl_s=self._ttl_s,
+            name=self._name,
         )
-        loop = asyncio.get_running_loop()
-        asked_at = loop.time()
-        result = wait_result(await self._sender.once(request))
+        response = await self._sender.once(request)
+        result = wait_result(response)
         self._succeeded()
         if result.stale or (result.touched and self._denied):
             self._cursor = None
         elif result.touched:
             self._cursor, self._current = result.cursor, False
-        elif loop.time() - asked_at >= self._wait_s * 0.9:
-            # Nothing happened up to there. An answer that comes too soon may be that of another
-            # request, mixed up on the way, and says nothing about these keys.
+        elif is_answer_to(self._name, response):
+            # Nothing happened up to there. Other answers may have been mixed up on the way and say
+            # nothing about these keys: then the next wait begins where this one did.
             self._cursor = result.cursor
 
     def _succeeded(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 import msgspec
@@ -30,6 +31,7 @@ NOW: Final = "now"
 
 WAIT_MAX_S: Final = 120.0
 _JSON_HEADERS: Final = {"Content-Type": JSON}
+_NAME: Final = "x-request-id"
 
 
 class LiveMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -197,10 +199,20 @@ def wait_request(
     cursor: str,
     timeout_s: float,
     ttl_s: float | None = None,
+    name: str | None = None,
 ) -> Request:
-    """Wait for a touch. `interest` is what to wait on, as `Keyset.wire` has it."""
+    """Wait for a touch. `interest` is what to wait on, as `Keyset.wire` has it.
+
+    The answer repeats the name, if the server is Headwater and nobody on the way changes it.
+    """
     fields = {"cursor": cursor, "timeoutMs": _wait_ms(timeout_s), **interest, **_ttl(ttl_s)}
-    return _post(f"{stream_url}/touch/wait", fields, long_poll=True)
+    request = _post(f"{stream_url}/touch/wait", fields, long_poll=True)
+    return request if name is None else replace(request, headers={**_JSON_HEADERS, _NAME: name})
+
+
+def is_answer_to(name: str, response: Response) -> bool:
+    """Whether an answer is certainly to a request of that name."""
+    return response.headers.get(_NAME) == name
 
 
 def _post(url: str, fields: Mapping[str, Any], *, long_poll: bool = False) -> Request:

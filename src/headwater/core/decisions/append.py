@@ -76,12 +76,17 @@ def decide_append(
 
 
 def plain_append(
-    state: StreamState, content_type: str | None, body: bytes, now_ms: int
+    state: StreamState,
+    content_type: str | None,
+    body: bytes,
+    now_ms: int,
+    stamp: ProducerStamp | None = None,
+    producer_limits: ProducerLimits = UNLIMITED,
 ) -> Appended | None:
     """What `decide_append` makes of a mere body, if nothing about the stream is special.
 
-    Nearly every append is like that, so this is the shortest way to the same mutation. None if it
-    takes a full decision.
+    Nearly every append is like that, so this is the shortest way to the same mutation. If it has a
+    producer, it is that producer's next one. None if it takes a full decision.
     """
     config = state.config
     if (
@@ -93,10 +98,14 @@ def plain_append(
         or state.deleted
     ):
         return None
+    if stamp is not None:
+        known = producer_limits.remembered(state.producers.get(stamp.id), now_ms)
+        if not producers.is_next(known, stamp):
+            return None
     stored = encode_one(body) if config.is_json else body
     if stored is None:
         return None
-    return Appended(config.id, state.tail, stored, state.messages, 1, now_ms)
+    return Appended(config.id, state.tail, stored, state.messages, 1, now_ms, stamp)
 
 
 def _after_close(

@@ -56,7 +56,7 @@ class MessagesLeased(msgspec.Struct, frozen=True, tag=True, array_like=True):
     until_ms: int
     messages: list[Outstanding]
     cursor: MessageRef | None = None
-    """The new cursor, if messages were taken from there."""
+    """The new cursor, if the messages were taken from there: none of them was outstanding."""
 
 
 class MessagesMarked(msgspec.Struct, frozen=True, tag=True, array_like=True):

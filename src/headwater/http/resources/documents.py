@@ -21,7 +21,8 @@ from headwater.http.answers import NO_STORE, stored
 from headwater.http.messages import Answer, Deferred, FileBody, Headers, Request, Response
 from headwater.http.paths import origin_form
 from headwater.http.queries import parse_query
-from headwater.http.resources.streams import StreamResource, append_response
+from headwater.http.resources.appends import append_response
+from headwater.http.resources.streams import StreamResource
 from headwater.service.log import Log
 
 DISCOVERY_CACHE: Final = "private, max-age=5"

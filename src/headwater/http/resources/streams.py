@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Protocol, TypeGuard
+from typing import Protocol
 
 from headwater.core import content_types
 from headwater.core.access import Permission
-from headwater.core.decisions import Append, AppendReply, Create
+from headwater.core.decisions import AppendReply, Create
 from headwater.core.durability import RELAXED, SYNCED, parse_relaxed
 from headwater.core.errors import InvalidPath, StreamError, StreamGone, StreamNotFound
 from headwater.core.expiry import parse_lifetime
 from headwater.core.lineage import ForkRequest, parse_fork
 from headwater.core.offsets import Anchor
 from headwater.core.paths import check_path
-from headwater.core.producers import ProducerStamp, parse_stamp
 from headwater.core.retention import parse_retention
-from headwater.core.stream import Appended, StreamConfig
+from headwater.core.stream import StreamConfig
 from headwater.core.unique_ids import parse_unique_ids
 from headwater.core.versions import parse_description, parse_version
 from headwater.http import headers as names
@@ -29,15 +28,14 @@ from headwater.http.messages import Answer, Deferred, EventStream, Headers, Requ
 from headwater.http.paths import STREAM_ROOT, decode_path, origin_form
 from headwater.http.queries import flag_in, query_of
 from headwater.http.reads import Packing, ReadQuery, chunk_headers, now_response, read_response
+from headwater.http.resources.appends import append_command, append_response, shortcut_of
 from headwater.service.chunks import Chunk
 from headwater.service.clearing import clear
 from headwater.service.entries import Entry
 from headwater.service.feeds import Feeds
 from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
-from headwater.service.replies import Reply, Waiter
-
-AppendFields = tuple[str | None, bool, ProducerStamp | None, str | None, str | None]
+from headwater.service.replies import Reply
 
 
 class Layer(Protocol):
@@ -115,8 +113,8 @@ class StreamResource:
 
     def post(self, request: Request, path: str) -> Deferred | Awaitable[Answer]:
         head = request.head
-        if head is not None and head.handler is not None and _is_plain(head.append):
-            head.shortcut = PlainAppends(self._log, path, head.append[0])
+        if head is not None and head.handler is not None and head.append is not None:
+            head.shortcut = shortcut_of(self._log, path, head.append)
         return self.append(request, path)
 
     def append(self, request: Request, path: str) -> Deferred | Awaitable[Answer]:
@@ -126,7 +124,7 @@ class StreamResource:
 
     def _post(self, request: Request, entry: Entry) -> Deferred | Awaitable[Answer]:
         try:
-            command = _append_command(request)
+            command = append_command(request)
         except StreamError:
             # A missing stream is reported before malformed headers.
             self._log.view(entry)
@@ -271,83 +269,6 @@ def _config_headers(config: StreamConfig) -> Headers:
         "Stream-Config-Version": config.version or None,
     }
     return [(name, str(value)) for name, value in settings.items() if value is not None]
-
-
-def _append_command(request: Request) -> Append:
-    head = request.head
-    if head is None:
-        return Append(request.body, *_append_fields(request))
-    fields: AppendFields | None = head.append
-    if fields is None:
-        fields = head.append = _append_fields(request)
-    elif fields[2] is not None:
-        fields = (*fields[:2], _producer(request), *fields[3:])
-    return Append(request.body, *fields)
-
-
-def _append_fields(request: Request) -> AppendFields:
-    """What the headers say about an append."""
-    header = request.header
-    return (
-        header(names.CONTENT_TYPE),
-        request.flag(names.STREAM_CLOSED),
-        None if names.PRODUCER_HEADERS.isdisjoint(request.headers) else _producer(request),
-        header(names.STREAM_SEQ),
-        header(names.MESSAGE_ID),
-    )
-
-
-def _producer(request: Request) -> ProducerStamp | None:
-    header = request.header
-    return parse_stamp(
-        header(names.PRODUCER_ID), header(names.PRODUCER_EPOCH), header(names.PRODUCER_SEQ)
-    )
-
-
-def _is_plain(fields: AppendFields | None) -> TypeGuard[AppendFields]:
-    """Whether the headers say nothing about an append but its content type."""
-    return fields is not None and fields[1:] == (False, None, None, None)
-
-
-class PlainAppends:
-    """The `Shortcut` of appends without headers of their own."""
-
-    __slots__ = ("_append", "_content_type", "_path")
-    status = 204
-
-    def __init__(self, log: Log, path: str, content_type: str | None) -> None:
-        self._append = log.append_plain
-        self._path = path
-        self._content_type = content_type
-
-    def take(self, request: Request, waiter: Waiter) -> bool:
-        return self._append(self._path, self._content_type, request.body, waiter)
-
-    def render(self, outcome: Appended) -> tuple[bytes, bytes]:
-        return _offset_lines(outcome.next_offset), b""
-
-
-def _offset_lines(offset: str) -> bytes:
-    return b"Stream-Next-Offset: %b\r\nCache-Control: no-store\r\n" % offset.encode()
-
-
-def append_response(reply: AppendReply) -> Response:
-    lines = _offset_lines(reply.next_offset)
-    if reply.is_plain:
-        return Response(204, lines=lines)
-    headers: Headers = []
-    status = 204
-    if reply.producer is not None:
-        _, epoch, seq = reply.producer
-        lines += b"Producer-Epoch: %d\r\nProducer-Seq: %d\r\n" % (epoch, seq)
-        status = 204 if reply.duplicate or reply.close_only else 200
-    if reply.closed:
-        headers.append(("Stream-Closed", "true"))
-    if reply.relaxed:
-        headers.append(("Stream-Durability", RELAXED))
-    if reply.duplicate_ids:
-        headers.append(("Stream-Duplicate-Ids", str(reply.duplicate_ids)))
-    return Response(status, headers, lines=lines)
 
 
 def _content_type(request: Request) -> str | None:

@@ -108,9 +108,9 @@ class Answering(FlowControl):
         server = self._server
         if request.waits:
             request.leave_room()
-        server.traffic.answered(request, status, "")
         close = not request.keep_alive or server.stopping
         self.write(server.heads.whole(status, lines, body, request, close=close))
+        server.traffic.answered(request, status, "")
         self.current = None
         if close:
             self._close()

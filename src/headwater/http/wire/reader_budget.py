@@ -12,7 +12,6 @@ they are, an address with nothing unread is answered, up to twice the limit.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Final, Protocol
 
 import structlog
@@ -47,7 +46,7 @@ class ReaderBudget:
         self._limits = limits
         self._shares = Shares(limits.buffers_bytes_max)
         self._unread: dict[Measured, int] = {}
-        self._by_holder: Counter[str] = Counter()
+        self._by_holder: dict[str, int] = {}
 
     # ── Unread data ──────────────────────────────────────────────────────────────────────────
 
@@ -117,14 +116,17 @@ class ReaderBudget:
         except BuffersFull:
             self.refusals += 1
             raise
-        if limit and holder != NODES and self._by_holder[holder] >= limit:
+        count = self._by_holder.get(holder, 0)
+        if limit and count >= limit and holder != NODES:
             self.refusals += 1
             raise TooManyReadersOfCaller(limit)
-        self._by_holder[holder] += 1
+        self._by_holder[holder] = count + 1
         self.live += 1
 
     def leave(self, holder: str) -> None:
         self.live -= 1
-        self._by_holder[holder] -= 1
-        if not self._by_holder[holder]:
+        left = self._by_holder[holder] - 1
+        if left:
+            self._by_holder[holder] = left
+        else:
             del self._by_holder[holder]

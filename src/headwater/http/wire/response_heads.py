@@ -15,6 +15,7 @@ _STATUS_LINES: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode()
     for status in http.HTTPStatus
 }
+_NO_CONTENT: Final = 204
 _CLOSE: Final = b"Connection: close\r\n"
 _CHUNKED: Final = b"Transfer-Encoding: chunked\r\n"
 
@@ -44,11 +45,11 @@ class Heads:
     ) -> bytes:
         """A response with its body, for frequent ones."""
         if close or self._allowed or REQUEST_ID in request.headers:
-            length = len(body) if body else None
+            length = None if status == _NO_CONTENT else len(body)
             response = Response(status, lines=lines)
             return self.of_response(response, request, length, close=close) + body
         begin, constant = _STATUS_LINES[status], self._constant_part()
-        if body:
+        if status != _NO_CONTENT:
             return b"%b%b%bContent-Length: %d\r\n\r\n%b" % (
                 *(begin, constant, lines),
                 *(len(body), body),

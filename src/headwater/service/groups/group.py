@@ -337,8 +337,6 @@ class Group(StoredGroup):
     def _hand_out(self, read: Read, bodies: dict[int, bytes]) -> None:
         if not bodies:
             return
-        # The messages read may be blocked on their keys: then read further.
-        self._again = True
         in_full = self._has_plenty(len(bodies))
         waiters = next_served(self.waiters, len(bodies), in_full=in_full)
         takers = [Taker(w.consumer, w.demand, w.most_bytes) for w in waiters]
@@ -358,6 +356,9 @@ class Group(StoredGroup):
                 del self.waiters[waiters[index]]
                 self.waiters[waiters[index]] = None
         self.origins = {}
+        if self.waiters:
+            # What was read may be blocked on its keys: then read further.
+            self._again = True
 
     def _has_plenty(self, count: int) -> bool:
         """Whether everyone gets all that they ask for, though it cannot be read at once.

@@ -145,13 +145,15 @@ class GroupRegistry:
     def ready(self, path: str, name: str) -> Group | None:
         """The group if it is in memory: the fast path, without waiting."""
         stream = self._by_path.get(path)
-        group = stream.groups.get(name) if stream is not None else None
-        if stream is None or group is None or group.gone:
+        if stream is None:
             return None
-        entry = stream.entry
-        if self._streams.ready(path) is not entry:
-            return None
-        if self._streams.view(entry).config.id != stream.stream_id:
+        entry, group = stream.entry, stream.groups.get(name)
+        if (
+            group is None
+            or group.gone
+            or self._streams.ready(path) is not entry
+            or self._streams.view(entry).config.id != stream.stream_id
+        ):
             return None
         self._by_path.move_to_end(path)
         return group

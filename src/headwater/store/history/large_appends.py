@@ -20,6 +20,11 @@ from headwater.core.stream import Appended
 LARGE_BYTES: Final = 256 * KIB
 
 
+def has_any(appends: Sequence[Appended]) -> bool:
+    """Whether one is large. Mostly none is, and then there is nothing to choose."""
+    return max([len(append.body) for append in appends], default=0) >= LARGE_BYTES
+
+
 def choose(
     appends: Sequence[Appended], with_rows: Callable[[Collection[int]], Collection[int]]
 ) -> dict[int, list[Appended]]:

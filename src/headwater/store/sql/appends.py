@@ -178,19 +178,20 @@ class StoredAppends(ABC):
         return self.append_at(span.run, found.start) if found else None
 
     def _narrow(self, span: Span, by: SeekBy, value: int) -> tuple[int, int]:
-        """The part of a span that can hold the answer, according to the extents' rows."""
-        last = self._query(
-            "SELECT start FROM extents WHERE run = ? AND start >= ? AND start < ?"
-            f" AND {_EXTENT_KEYS[by]} <= ? ORDER BY start DESC LIMIT 1",
-            (*span, value),
+        """The part of a span that can hold the answer, according to the extents' rows.
+
+        In one query: an extent that appeared between two would seem to follow the answer.
+        """
+        ((last, following),) = self._query(
+            "WITH last AS (SELECT (SELECT start FROM extents"
+            f" WHERE run = ? AND start >= ? AND start < ? AND {_EXTENT_KEYS[by]} <= ?"
+            " ORDER BY start DESC LIMIT 1) AS start)"
+            " SELECT last.start, (SELECT min(e.start) FROM extents e"
+            " WHERE e.run = ? AND e.start > coalesce(last.start, ?) AND e.start < ?) FROM last",
+            (*span, value, span.run, span.start - 1, span.end),
         )
-        low: int = last[0][0] if last else span.start
-        following = self._query(
-            "SELECT min(start) FROM extents WHERE run = ? AND start >= ? AND start < ?",
-            (span.run, low + 1 if last else low, span.end),
-        )
-        high: int | None = following[0][0]
-        return low, span.end if high is None else high
+        low = span.start if last is None else last
+        return low, span.end if following is None else following
 
 
 def _range(extent: Extent, start: int, end: int) -> list[Piece]:

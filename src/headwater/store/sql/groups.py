@@ -45,6 +45,8 @@ class GroupChanges:
         self._emptied: set[int] = set()
         self._marks: dict[int, dict[int, Outstanding]] = {}
         """By group and number."""
+        self._fresh: dict[int, set[int]] = {}
+        """Messages that had no row before this batch."""
         self._settled: dict[int, set[int]] = {}
         self._cursors: dict[int, MessageRef] = {}
 
@@ -56,6 +58,8 @@ class GroupChanges:
             self._mark(mutation.group_id, mutation.messages)
             if mutation.cursor is not None:
                 self._cursors[mutation.group_id] = mutation.cursor
+                fresh = self._fresh.setdefault(mutation.group_id, set())
+                fresh.update([message.ref.number for message in mutation.messages])
         else:
             self._add_other(mutation)
 
@@ -65,7 +69,9 @@ class GroupChanges:
         if marks:
             for number in numbers:
                 marks.pop(number, None)
-        self._settled.setdefault(group_id, set()).update(numbers)
+        settled = set(numbers).difference(self._fresh.get(group_id, ()))
+        if settled:
+            self._settled.setdefault(group_id, set()).update(settled)
 
     def _mark(self, group_id: int, messages: Sequence[Outstanding]) -> None:
         marks = self._marks.setdefault(group_id, {})

@@ -43,20 +43,22 @@ class Commits:
         if draft is not None:
             self._write_all(mutations, draft)
             return
-        appends = [mutation for mutation in mutations if isinstance(mutation, Appended)]
-        if 0 < len(appends) == len(mutations) <= ROWS_PER_INSERT and all(
-            append.stands_alone for append in appends
-        ):
-            self._insert_alone(appends)
+        alone = [one for one in mutations if isinstance(one, Appended) and one.stands_alone]
+        if 0 < len(alone) == len(mutations) <= ROWS_PER_INSERT:
+            self._insert_alone(alone)
         else:
             self._write_all(mutations)
 
     def _insert_alone(self, appends: Sequence[Appended]) -> None:
         """The usual case in one statement: the interpreter lock is released once."""
+        values: list[object] = []
+        for append in appends:
+            values += rows.op_row(append)
         began = perf_counter()
         try:
-            values = [rows.op_row(one) for one in appends]
-            insert_alone(self._write, "ops", OP_COLUMNS, values, again=_are_small(appends))
+            insert_alone(
+                self._write, "ops", OP_COLUMNS, len(appends), values, again=_are_small(appends)
+            )
         except apsw.Error:
             self.void()
             raise

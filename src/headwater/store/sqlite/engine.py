@@ -22,6 +22,7 @@ from headwater.store.disk_reserve import DiskReserve, is_full
 from headwater.store.engine import Problem
 from headwater.store.engine.figures import EngineFigures
 from headwater.store.garbage import Collector
+from headwater.store.history import large_appends
 from headwater.store.history.open_segments import DIRECTORY_NAME
 from headwater.store.history.segment_writer import Step, nothing
 from headwater.store.rows import Row
@@ -83,7 +84,7 @@ class SqliteEngine:
         self.committer = SqliteCommitter(
             self._path,
             self._lock.descriptor,
-            self._committed,
+            self._committed_elsewhere,
             self._committer_ended,
             # The thread knows what to do if the disk is full.
             lambda: self._reserve.is_there,
@@ -124,32 +125,33 @@ class SqliteEngine:
     def _commit(self, mutations: Sequence[AnyMutation]) -> None:
         appends = [one for one in mutations if isinstance(one, Appended)]
         try:
-            with self.history.filing(appends) as draft:
-                self._commits.commit(mutations, draft)
+            if large_appends.has_any(appends):
+                with self.history.filing(appends) as draft:
+                    self._commits.commit(mutations, draft)
+                if draft is not None:
+                    appends = [one for one in appends if not draft.holds(one.stream_id, one.start)]
+            else:
+                self._commits.commit(mutations)
         except (apsw.Error, OSError) as error:
             raise self._refusal(error) from error
-        if draft is not None:
-            mutations = [
-                one
-                for one in mutations
-                if not (isinstance(one, Appended) and draft.holds(one.stream_id, one.start))
-            ]
-        self._committed(mutations, self._commits.sync_s)
+        self._sync_seconds.observe(self._commits.sync_s)
+        self.history.ledger.note(appends)
+        if len(appends) < len(mutations):
+            for mutation in mutations:
+                if isinstance(mutation, Undeleted):
+                    self.history.look_again(mutation.stream_id)
 
-    def _committed(self, mutations: Sequence[AnyMutation], sync_s: float) -> None:
+    def _committed_elsewhere(self, mutations: Sequence[AnyMutation], sync_s: float) -> None:
         self._sync_seconds.observe(sync_s)
-        self._note(mutations)
+        self._note_rows(mutations)
 
-    def _note(self, mutations: Sequence[AnyMutation]) -> None:
+    def _note_rows(self, mutations: Sequence[AnyMutation]) -> None:
         self.history.ledger.note([one for one in mutations if isinstance(one, Appended)])
-        for mutation in mutations:
-            if isinstance(mutation, Undeleted):
-                self.history.look_again(mutation.stream_id)
 
     def _committer_ended(self, mutations: Sequence[AnyMutation]) -> None:
         self._commits.void()
         # It may be stored. Sealing looks at the rows themselves.
-        self._note(mutations)
+        self._note_rows(mutations)
 
     @contextmanager
     def _transaction(self) -> Iterator[apsw.Connection]:

@@ -45,14 +45,13 @@ def insert_alone(
     write: apsw.Connection,
     table: str,
     columns: str,
-    values: Sequence[Row],
+    count: int,
+    values: Sequence[object],
     *,
     again: bool = True,
 ) -> None:
-    """Write rows, no more than fit into one statement, as a separate transaction."""
-    flat = [value for row in values for value in row]
-    sql = _insert("OR ROLLBACK", table, columns, len(values))
-    write.execute(sql, flat, can_cache=again)
+    """Write the values of rows, no more than fit into one statement, as a separate transaction."""
+    write.execute(_insert("OR ROLLBACK", table, columns, count), values, can_cache=again)
 
 
 # OR FAIL, because the transaction is rolled back on any error anyway: without it SQLite journals
