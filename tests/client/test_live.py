@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -476,19 +477,17 @@ async def test_an_answer_to_somebody_elses_wait_is_not_believed(
         assert transport.quiet is None
 
 
-async def test_a_quiet_query_goes_on_from_the_latest_cursor(
-    base_url: str, new_path: str
-) -> None:
+async def test_a_quiet_query_goes_on_from_the_latest_cursor(base_url: str, new_path: str) -> None:
     """The older a cursor is, the more often the server has to say "perhaps"."""
-    asked: list[str] = []
+    asked: asyncio.Queue[str] = asyncio.Queue()
 
     class Watched(HttpxTransport):
         async def send(self, request: Request) -> Response:
             if request.url.endswith("/touch/wait"):
-                asked.append(json.loads(request.body)["cursor"])
+                asked.put_nowait(json.loads(request.body)["cursor"])
             return await super().send(request)
 
-    async with AsyncHeadwater(base_url, transport=Watched()) as client:
+    async with asyncio.timeout(HANG_S), AsyncHeadwater(base_url, transport=Watched()) as client:
         stream = client.stream(new_path)
         await stream.create(content_type="application/json")
         live, table = stream.live(), Table(stream)
@@ -497,11 +496,11 @@ async def test_a_quiet_query_goes_on_from_the_latest_cursor(
         query = live.query(lambda: table.of(**where), entity="todos", where=where, wait_s=0.1)
         assert await result_of(query) == []
         waiting = asyncio.create_task(result_of(query))
+        await asked.get()
         await table.put(1, tenant="t2")
         now = (await live.meta(settle=True)).cursor
-        async with asyncio.timeout(HANG_S):
-            while now not in asked:
-                await asyncio.sleep(0.01)
+        while await asked.get() != now:
+            pass
         await table.put(2, tenant="t1")
         assert len(await waiting) == 1
 
