@@ -31,9 +31,9 @@ def fresh(prefix: str = "s") -> str:
     return f"{prefix}-{next(_names)}"
 
 
-def eventually(condition: Callable[[], bool]) -> None:
+def eventually(condition: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
     """Wait until something is so."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < deadline, "it did not come true"
         time.sleep(0.01)
