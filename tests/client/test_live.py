@@ -463,13 +463,7 @@ async def test_an_answer_to_somebody_elses_wait_is_not_believed(
 
     transport = Confused()
     async with AsyncHeadwater(base_url, transport=transport) as client:
-        stream = client.stream(new_path)
-        await stream.create(content_type="application/json")
-        live, table = stream.live(), Table(stream)
-        await live.set_profile(ENABLED)
-        where = {"tenant": "t1"}
-        query = live.query(lambda: table.of(**where), entity="todos", where=where, wait_s=0.2)
-        assert await result_of(query) == []
+        live, table, query = await query_of_t1(client.stream(new_path))
         await table.put(1, tenant="t1")
         await live.meta(settle=True)
         transport.quiet = await quiet_answer(base_url, new_path)
@@ -481,20 +475,14 @@ async def test_a_quiet_query_goes_on_from_the_latest_cursor(base_url: str, new_p
     """The older a cursor is, the more often the server has to say "perhaps"."""
     asked: asyncio.Queue[str] = asyncio.Queue()
 
-    class Watched(HttpxTransport):
+    class Noting(HttpxTransport):
         async def send(self, request: Request) -> Response:
             if request.url.endswith("/touch/wait"):
                 asked.put_nowait(json.loads(request.body)["cursor"])
             return await super().send(request)
 
-    async with asyncio.timeout(HANG_S), AsyncHeadwater(base_url, transport=Watched()) as client:
-        stream = client.stream(new_path)
-        await stream.create(content_type="application/json")
-        live, table = stream.live(), Table(stream)
-        await live.set_profile(ENABLED)
-        where = {"tenant": "t1"}
-        query = live.query(lambda: table.of(**where), entity="todos", where=where, wait_s=0.1)
-        assert await result_of(query) == []
+    async with asyncio.timeout(HANG_S), AsyncHeadwater(base_url, transport=Noting()) as client:
+        live, table, query = await query_of_t1(client.stream(new_path))
         waiting = asyncio.create_task(result_of(query))
         await asked.get()
         await table.put(1, tenant="t2")
@@ -503,6 +491,18 @@ async def test_a_quiet_query_goes_on_from_the_latest_cursor(base_url: str, new_p
             pass
         await table.put(2, tenant="t1")
         assert len(await waiting) == 1
+
+
+async def query_of_t1(
+    stream: AsyncStream,
+) -> tuple[AsyncLiveStream, Table, AsyncLiveQuery[list[dict[str, Any]]]]:
+    """A live query that has had its first result, over a table that is still empty."""
+    await stream.create(content_type="application/json")
+    live, table, where = stream.live(), Table(stream), {"tenant": "t1"}
+    await live.set_profile(ENABLED)
+    query = live.query(lambda: table.of(**where), entity="todos", where=where, wait_s=0.2)
+    assert await result_of(query) == []
+    return live, table, query
 
 
 async def quiet_answer(base_url: str, path: str) -> Response:
