@@ -352,8 +352,8 @@ def test_a_server_that_dies_while_a_command_runs(
             "--url", server.url, "consume", "jobs", "g", "--create", "-x", command, "-n2"
         )
         wait_for(begun)
-        # Who has the message is written behind the delivery, with the next commit at the latest.
-        client.stream("other").create(content_type="application/json")
+        # Who has the message is stored behind the delivery, and before anybody is told of it.
+        assert stream.group("g").info().in_flight == 1
         server.kill()
         server.start()
         go.touch()

@@ -193,9 +193,9 @@ def test_a_full_disk_is_one_line(
     process_environment: dict[str, str], client: Headwater, text_stream: str
 ) -> None:
     client.stream(text_stream).append("x" * 100_000)
-    ran = shell(f"{HEADWATER} read {text_stream} > /dev/full", process_environment)
-    assert ran.returncode == 1
-    assert ran.stderr == "headwater: No space left on device\n"
+    for command in f"read {text_stream}", "ls", "--help", "ls --help", "--version":
+        ran = shell(f"{HEADWATER} {command} > /dev/full", process_environment)
+        assert (ran.returncode, ran.stderr) == (1, "headwater: No space left on device\n")
 
 
 def test_streams_that_were_closed(

@@ -22,6 +22,7 @@ from headwater.client import (
 )
 from headwater.client.protocol.refusals import retry_after_s
 from headwater.client.protocol.streams import ProducerTag, Request
+from tests.support.nesting import TOO_DEEP
 
 PATIENCE_S = 60
 SOON = RetryPolicy(base_delay_s=0.01, max_delay_s=0.02, give_up_after_s=0.3)
@@ -209,7 +210,7 @@ async def test_what_are_no_keys_is_an_error_of_the_client() -> None:
 
 
 async def test_a_message_that_is_nested_too_deeply_is_an_error_of_the_client() -> None:
-    deep = b"[" * 5_000 + b"]" * 5_000
+    deep = b"[" * TOO_DEEP + b"]" * TOO_DEEP
     async with (
         hostile(http("200 OK", deep, Content_Type=JSON, Stream_Next_Offset="0_1")) as (url, _),
         AsyncHeadwater(url, retry=SOON) as client,

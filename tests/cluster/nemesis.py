@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import psycopg
 
+from headwater.service.waiting import shared
 from tests.cluster.proxy import BOTH, FROM_TARGET, TO_TARGET, Proxy, Victims
 from tests.cluster.trio import Member, Trio
 from tests.crash.faults import Clock
@@ -108,7 +109,7 @@ async def start(process: ServerProcess) -> None:
     """Start a node in a thread; if that is cancelled, it is not left behind."""
     starting = asyncio.ensure_future(asyncio.to_thread(process.start))
     try:
-        await asyncio.shield(starting)
+        await shared(starting)
     except asyncio.CancelledError:
         while not starting.done():
             if process._process is not None:

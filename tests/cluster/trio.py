@@ -25,6 +25,7 @@ from typing import Any, Final, Self, TypeVar
 
 import psycopg
 
+from headwater.service.waiting import shared
 from tests.cluster.disks import Disk
 from tests.postgres.server import PASSWORD, PostgresServer
 
@@ -147,7 +148,7 @@ class Trio:
     async def _started(start: Callable[[], _T]) -> AsyncIterator[_T]:
         starting = asyncio.ensure_future(asyncio.to_thread(start))
         try:
-            yield await asyncio.shield(starting)
+            yield await shared(starting)
         finally:
             await asyncio.wait([starting])
             if starting.exception() is None:
@@ -158,7 +159,7 @@ class Trio:
         be left behind. Only what it waits for is given up."""
         doing = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
         try:
-            return await asyncio.shield(doing)
+            return await shared(doing)
         except asyncio.CancelledError:
             self._is_over = True
             await asyncio.wait([doing])

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from headwater.core import json_mode
 from headwater.core.errors import EmptyBody, InvalidJson, StreamError, TooManyMessages
 from headwater.core.large_json import WINDOW_BYTES, guesses, pieces, survey
+from tests.support.nesting import TOO_DEEP
 from tests.support.properties import THOROUGH, json_blanks, json_texts
 
 
@@ -170,9 +171,9 @@ def test_what_is_not_strict_json_is_refused(body: bytes) -> None:
 @pytest.mark.parametrize("opening, closing", [(b"[", b"]"), (b'{"a":', b"}")])
 def test_nesting_without_end_is_refused(opening: bytes, closing: bytes) -> None:
     with pytest.raises(InvalidJson, match="deep"):
-        json_mode.encode(opening * 200_000 + b"1" + closing * 200_000)
+        json_mode.encode(opening * TOO_DEEP + b"1" + closing * TOO_DEEP)
     with pytest.raises(InvalidJson):
-        json_mode.encode(opening * 200_000)
+        json_mode.encode(opening * TOO_DEEP)
 
 
 @pytest.mark.parametrize("opening, closing", [(b"[", b"]"), (b'{"a":', b"}")])
@@ -194,7 +195,7 @@ def test_whatever_is_accepted_can_be_taken_apart_again(opening: bytes, closing: 
             return from_deeper_in_the_stack(levels - 1, stored)
         return json_mode.decode(stored)
 
-    accepted, refused = 1, 200_000
+    accepted, refused = 1, TOO_DEEP
     while refused - accepted > 1:
         middle = (accepted + refused) // 2
         accepted, refused = (middle, refused) if is_accepted(middle) else (accepted, middle)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ class Reader:
     def _end_program(self) -> None:
         """The end of a process would close what a page leaves open."""
         for value in self._namespace.values():
-            if isinstance(value, Headwater):
+            if isinstance(value, Headwater | sqlite3.Connection):
                 value.close()
 
     def _program(self, name: str, texts: list[str]) -> None:

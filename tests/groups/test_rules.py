@@ -10,6 +10,7 @@ from headwater.core.errors import GroupConflict
 from headwater.core.groups.config import GroupConfig, parse_wanted, reconfigured
 from headwater.core.groups.keys import key_of
 from headwater.core.groups.turns import Taker, deal, next_turns
+from tests.support.nesting import TOO_DEEP
 
 # ── Keys ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -36,7 +37,7 @@ def test_the_same_key_however_it_is_written(one: bytes, other: bytes) -> None:
         b'"k"',
         b"[1, 2]",
         b'{"x": {"k": 1}}',
-        b'{"k":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"k":' + b"[" * TOO_DEEP + b"]" * TOO_DEEP + b"}",
     ],
 )
 def test_a_message_without_a_key_that_can_be_read_has_none(message: bytes) -> None:

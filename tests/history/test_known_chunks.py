@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+import platform
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -123,22 +124,34 @@ def test_only_so_many_are_remembered(engine: SqliteEngine, monkeypatch: pytest.M
     assert known == [False, True, True]
 
 
-@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the system cannot tell")
-def test_the_page_cache_is_asked_for_every_stretch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_cache_is_asked_for_every_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     asked: list[int] = []
 
-    def preadv(file: int, buffers: list[bytearray], offset: int, flags: int) -> int:
-        asked.append(offset)
-        if missing is not None and missing <= offset:
+    def probe(file: int, place: int) -> None:
+        asked.append(place)
+        if missing is not None and missing <= place:
             raise BlockingIOError
-        return 1
 
     missing: int | None = None
-    monkeypatch.setattr(os, "preadv", preadv)
+    monkeypatch.setattr(page_cache, "_probe", probe)
     assert page_cache.is_in_memory(3, 1_000, 300_000)
     assert asked == [1_000, 132_072, 263_144, 300_999]
     missing = 300_000
     assert not page_cache.is_in_memory(3, 1_000, 300_000)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system cannot tell")
+@pytest.mark.parametrize("find", [page_cache.probe_of_interpreter, page_cache.probe_of_libc])
+def test_probes_ask_the_kernel(find: Callable[[], page_cache.Probe | None], tmp_path: Path) -> None:
+    probe = find()
+    if probe is None:
+        assert find is not page_cache.probe_of_libc or platform.libc_ver()[0] != "glibc"
+        return
+    path = tmp_path / "file"
+    path.write_bytes(bytes(10))
+    with path.open("rb") as file:
+        probe(file.fileno(), 9)
+        closed = file.fileno()
+    with pytest.raises(OSError, match=r"\[Errno 9\]"):
+        probe(closed, 0)

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.http.client import JSON, Client, error_code, fresh
+from tests.support.nesting import TOO_DEEP
 
 MALFORMED = [
     b"{",
@@ -54,9 +55,9 @@ MALFORMED = [
     b'"\xc0\x80"',
     b'"\xed\xa0\x80"',
     "1".encode("utf-16"),
-    b"[" * 200_000,
-    b"[" * 200_000 + b"]" * 200_000,
-    b'{"a":' * 200_000 + b"1" + b"}" * 200_000,
+    b"[" * TOO_DEEP,
+    b"[" * TOO_DEEP + b"]" * TOO_DEEP,
+    b'{"a":' * TOO_DEEP + b"1" + b"}" * TOO_DEEP,
 ]
 
 # Each of these comes back byte for byte.

@@ -29,6 +29,7 @@ from pyspark_headwater.pipelines.columns import (
 )
 from pyspark_headwater.pipelines.layout import plain_name, safe_name
 from tests.spark.values import entities, says_the_same
+from tests.support.nesting import TOO_DEEP
 
 TAKEN = ("key", "_value")
 
@@ -99,7 +100,7 @@ def test_what_is_expected_is_learnt() -> None:
         found = [array.to_pylist() for array in reader.arrays(rows)]
         assert found == [['{"b": [1]}', "y", None], [None, 2, 3]]
     assert reader.news == {}
-    deep = "[" * 100_000 + "]" * 100_000
+    deep = "[" * TOO_DEEP + "]" * TOO_DEEP
     assert [one.to_pylist() for one in reader.arrays([f'{{"a": {deep}}}'])] == [[None], [None]]
 
 

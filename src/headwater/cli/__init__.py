@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from contextlib import suppress
 
 from headwater import __version__
 
@@ -11,8 +12,10 @@ def main() -> None:
     """Run the command line; the entry point of `headwater` and of `python -m headwater`."""
     _fill_in_streams()
     if sys.argv[1:] == ["--version"]:
-        print(f"headwater {__version__}")
-        return
+        # If it cannot be written, the app tries again and says so.
+        with suppress(OSError):
+            print(f"headwater {__version__}", flush=True)
+            return
     try:
         # Loading takes a moment, and an interrupt can arrive during it.
         from headwater.cli.main import app

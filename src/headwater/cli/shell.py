@@ -72,6 +72,9 @@ class Shell(TyperGroup):
             code = ExitCode.FAILED
         except typer.TyperException as error:
             code = _refuse(error)
+        except OSError as error:
+            # The help could not be written; commands handle their own errors.
+            code = _unwritten(error)
         code = code if isinstance(code, int) else ExitCode.OK
         if not standalone_mode:
             return code
@@ -162,9 +165,19 @@ def _flushed(code: int) -> int:
     """Flush while errors can still be handled; at exit, Python would print them."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        discard_stdout()
+    except OSError as error:
+        return _unwritten(error, code)
+    return code
+
+
+def _unwritten(error: OSError, code: int = ExitCode.OK) -> int:
+    """Stdout takes no more. A command that has failed has already said why."""
+    discard_stdout()
+    if isinstance(error, BrokenPipeError):
         return ExitCode.PIPE_CLOSED
+    if code == ExitCode.OK:
+        say(_os_error(error))
+        return ExitCode.FAILED
     return code
 
 

@@ -81,7 +81,8 @@ def _instant_ms(text: str) -> int:
     problem = InvalidHeader(
         "Stream-Expires-At", "must be an RFC 3339 time with a zone, e.g. 2030-01-31T12:00:00Z"
     )
-    if _RFC3339.fullmatch(text) is None:
+    # Newer versions of Python take 24:00 for the end of a day; RFC 3339 does not.
+    if _RFC3339.fullmatch(text) is None or text[11:13] == "24":
         raise problem
     try:
         # `fromisoformat` takes at most microseconds; finer digits do not matter here.

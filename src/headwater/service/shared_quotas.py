@@ -18,6 +18,7 @@ from headwater.core.stream import Created, StreamState, Undeleted
 from headwater.service.batches import Effect
 from headwater.service.entries import Entry
 from headwater.service.quotas import NewProducers, cost_of, kept_bytes
+from headwater.service.waiting import shared
 from headwater.service.writer import Writer
 from headwater.store.engine.membership import Membership
 
@@ -35,7 +36,7 @@ class Uncounted(TooBusy):
 
     async def shielded(self) -> None:
         """Wait for the count. Raises StorageUnavailable if it fails."""
-        await asyncio.shield(self._counted)
+        await shared(self._counted)
 
 
 class SharedQuotas:

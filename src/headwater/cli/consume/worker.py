@@ -78,6 +78,8 @@ class Worker:
                 self._fail(error)
             while self._tasks:
                 await asyncio.gather(*self._tasks)
+                # From Python 3.14 on, that does not wait for the callbacks of tasks that are done.
+                await asyncio.sleep(0)
         watcher.cancel()
         if self._failure is not None:
             raise self._failure

@@ -179,6 +179,8 @@ class Sender:
     async def aclose(self) -> None:
         while self._background:
             await asyncio.gather(*self._background, return_exceptions=True)
+            # From Python 3.14 on, that does not wait for the callbacks of tasks that are done.
+            await asyncio.sleep(0)
         await self.transport.aclose()
 
     async def _completed(self, request: Request) -> Request:

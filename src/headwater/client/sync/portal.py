@@ -162,7 +162,9 @@ class Delivery:
 
         async def wait() -> Receipt:
             async with asyncio.timeout(timeout_s):
-                return await asyncio.shield(self._future)
+                # A shield would log an error that comes after the timeout.
+                await asyncio.wait([self._future])
+            return self._future.result()
 
         return self._portal.call(wait())
 

@@ -16,6 +16,7 @@ from headwater.core.errors import StorageUnavailable
 from headwater.http.messages import Answer, Deferred, Handler, Request
 from headwater.http.paths import PROBE_TARGETS
 from headwater.http.wire.outcomes import resolved
+from headwater.service.waiting import shared
 from headwater.store.engine.membership import Lease
 
 PATIENCE_S: Final = 10.0
@@ -47,7 +48,7 @@ class Leased:
             renewing.add_done_callback(self._renewed)
         try:
             async with asyncio.timeout(PATIENCE_S):
-                await asyncio.shield(renewing)
+                await shared(renewing)
         except TimeoutError:
             raise StorageUnavailable(
                 "this node cannot reach its database, so another may have taken over; ask another "

@@ -48,6 +48,7 @@ from headwater.service.feeds import Feed, Feeds
 from headwater.service.following import Update
 from headwater.service.hot_tail import HeldBytes
 from headwater.service.log import Log
+from headwater.service.waiting import shared
 
 FEED: Final = b"/v1/cluster/feed"
 MIRRORS_MAX: Final = 10_000
@@ -296,7 +297,7 @@ class Line:
             self._to_ask = asyncio.ensure_future(self._question())
             # Nobody may be left to receive the error.
             self._to_ask.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
-        await asyncio.shield(self._to_ask)
+        await shared(self._to_ask)
         if mirror.is_over:
             self._over.set()
             self._relay.over(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,6 +33,11 @@ from headwater.service.clock import wall_clock_ms
 _SWEEP_S: Final = 1.0
 # What the kernel holds of an answer that the peer has no room for. The rest is ours to count.
 _KERNEL_UNSENT_BYTES: Final = 256 * 1024
+# An interpreter that was built to run on old systems too, such as those that uv installs, has no
+# name for it.
+_NOTSENT_LOWAT: Final[int | None] = getattr(
+    socket, "TCP_NOTSENT_LOWAT", 25 if sys.platform == "linux" else None
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +113,9 @@ class Server:
         listener = await listen(host, port)
         self._listeners.append(listener)
         for listening in listener.sockets:
-            if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            if _NOTSENT_LOWAT is not None:
                 # Inherited by every connection. Otherwise the kernel buffers megabytes for each.
-                listening.setsockopt(
-                    socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _KERNEL_UNSENT_BYTES
-                )
+                listening.setsockopt(socket.IPPROTO_TCP, _NOTSENT_LOWAT, _KERNEL_UNSENT_BYTES)
             if self._certificate is not None:
                 self._shake_hands(listening, self._certificate)
                 continue

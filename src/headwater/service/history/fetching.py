@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from headwater.core.errors import HistoryUnavailable
+from headwater.service.waiting import shared
 from headwater.store.history.cold_segments import FetchNeeded, Key
 
 _THREADS: Final = 8
@@ -45,7 +46,7 @@ class Fetching:
             self._under_way[need.key] = future
             future.add_done_callback(lambda done: self._done(need.key, done))
         # One client that hangs up does not cancel it for the others.
-        await asyncio.shield(future)
+        await shared(future)
 
     async def _fetch(self, need: FetchNeeded) -> None:
         if self._threads is None:
