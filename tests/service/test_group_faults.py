@@ -27,13 +27,16 @@ from headwater.core.errors import (
 from headwater.core.groups.commands import Ack
 from headwater.core.groups.config import GroupConfig
 from headwater.core.groups.decisions import Outcome, decide_seek
+from headwater.core.groups.mutations import MessagesLeased
 from headwater.core.groups.state import GroupState, MessageRef
 from headwater.core.limits import FETCH_BYTES_MAX, Limits
 from headwater.core.stream import Appended
 from headwater.core.unique_ids import UniqueIds
+from headwater.http.resources.group_members import Fetch
 from headwater.service.groups.messages import MessageReader
 from headwater.service.groups.operations import Groups
 from headwater.service.log import Log
+from headwater.service.replies import Reply
 from tests.service.conftest import StartLog
 from tests.support.engines import running
 from tests.support.faulty_engine import Fault, FaultyEngine, Gate
@@ -555,3 +558,267 @@ async def test_what_is_known_of_an_append_is_looked_up_once_for_all_its_messages
     assert len(found) > 5
     assert found == messages[: len(found)]
     assert len(looked_up) == 1
+
+
+# ── Deliveries that wait before they are stored ──────────────────────────────────────────────
+
+
+async def pass_time(clock: ManualClock, steps: int) -> None:
+    """Let timers ring, and let the writer commit what they hand over."""
+    for _ in range(steps):
+        clock.now_ms += 10
+        await asyncio.sleep(0.012)
+
+
+async def test_deliveries_that_stay_open_are_stored_after_a_while(
+    log: Log, groups: Groups, engine: FaultyEngine, clock: ManualClock
+) -> None:
+    await make(log, groups, "1", "2", "3")
+    await fetch(groups, "s", "g", 2)
+    assert not stored(engine).outstanding
+    await pass_time(clock, 4)
+    await log.writer.reply_after_all(None)
+    assert sorted(stored(engine).outstanding) == [0, 1]
+    assert stored(engine).cursor.number == 2
+
+
+async def test_deliveries_are_stored_before_anybody_is_told_of_them(
+    log: Log, groups: Groups, engine: FaultyEngine
+) -> None:
+    await make(log, groups, "1", "2")
+    await fetch(groups, "s", "g", 1)
+    (info,) = await groups.infos("s")
+    assert info.in_flight == 1
+    assert sorted(stored(engine).outstanding) == [0]
+    await fetch(groups, "s", "g", 1)
+    info = await groups.info(await groups.get("s", "g"))
+    assert info.in_flight == 2
+    assert sorted(stored(engine).outstanding) == [0, 1]
+
+
+async def test_deliveries_are_stored_when_the_server_stops(
+    log: Log, groups: Groups, engine: FaultyEngine
+) -> None:
+    await make(log, groups, "1", "2")
+    ((receipt, _),) = await fetch(groups, "s", "g", 1)
+    groups.stop()
+    await log.writer.reply_after_all(None)
+    later = await Groups.start(log)
+    assert len((await ack(later, "s", "g", receipt)).done) == 1
+    later.stop()
+
+
+async def test_a_group_that_is_loaded_while_the_server_stops_delivers_nothing(
+    log: Log, groups: Groups, engine: FaultyEngine
+) -> None:
+    await make(log, groups, "1")
+    groups.stop()
+    later = await Groups.start(log)
+    gate = engine.gate("groups")
+    gate.shut()
+    fetching = begin(outcome(fetch(later, "s", "g")))
+    await gate.arrival()
+    later.stop()
+    gate.open()
+    assert await fetching is StorageUnavailable
+
+
+async def test_a_copy_continues_only_the_group_that_it_replaces(
+    log: Log, groups: Groups, engine: FaultyEngine, clock: ManualClock
+) -> None:
+    await make(log, groups, "1", "2")
+    before = (await groups.get("s", "g")).state.record
+    await hold_a_commit(log, engine)
+    deleting = begin(outcome(groups.delete("s", "g")))
+    await turns()
+    making = begin(outcome(groups.put("s", "g", GroupConfig(ack_timeout_ms=600_000))))
+    await turns(50)
+    assert len(await fetch(groups, "s", "g", 2)) == 2
+    engine.fail_next(Fault.BEFORE)
+    engine.commit_gate.open()
+    assert [await deleting, await making] == [StorageUnavailable, StorageUnavailable]
+    assert (await groups.get("s", "g")).state.record == before
+    assert [text for _, text in await fetch(groups, "s", "g", 2)] == ["1", "2"]
+
+
+async def test_a_failed_commit_of_deliveries_is_not_repeated_over_and_over(
+    log: Log, groups: Groups, engine: FaultyEngine, clock: ManualClock
+) -> None:
+    await make(log, groups, "1", "2")
+    await log.writer.reply_after_all(None)
+    engine.plan = lambda _: Fault.BEFORE
+    before = engine.attempts
+    ((receipt, _),) = await fetch(groups, "s", "g", 1)
+    await pass_time(clock, 30)
+    assert engine.attempts == before + 1
+    engine.plan = lambda _: None
+    assert len((await ack(groups, "s", "g", receipt)).done) == 1
+
+
+async def test_after_a_seek_that_was_stored_although_it_failed_earlier_receipts_are_stale(
+    log: Log, groups: Groups, engine: FaultyEngine
+) -> None:
+    await make(log, groups, "1", "2")
+    receipts = [receipt for receipt, _ in await fetch(groups, "s", "g")]
+    engine.fail_next(Fault.AFTER)
+    assert await outcome(groups.seek("s", "g", "first")) is StorageUnavailable
+    assert (await ack(groups, "s", "g", *receipts)).stale == receipts
+    assert [text for _, text in await fetch(groups, "s", "g")] == ["1", "2"]
+
+
+async def test_no_delivery_is_stored_after_its_stream_is_deleted(
+    log: Log, groups: Groups, engine: FaultyEngine, clock: ManualClock
+) -> None:
+    """Nothing would ever remove it."""
+    await make(log, groups, "1", "2", "3")
+    receipts = [receipt for receipt, _ in await fetch(groups, "s", "g", 2)]
+    await log.writer.reply_after_all(None)
+    commits = len(engine.commits)
+    engine.commit_gate.shut()
+    deleting = begin(log.delete("s", purge=True))
+    await engine.commit_gate.arrival()
+    acking = begin(outcome(ack(groups, "s", "g", receipts[1])))
+    await pass_time(clock, 4)
+    engine.commit_gate.open()
+    await deleting
+    await acking
+    await log.writer.reply_after_all(None)
+    after = [mutation for commit in engine.commits[commits:] for mutation in commit]
+    assert not any(isinstance(mutation, MessagesLeased) for mutation in after)
+
+
+# ── Deliveries that wait, and commits that fail ──────────────────────────────────────────────
+
+
+async def begin_deletion_that_fails(log: Log, engine: FaultyEngine) -> asyncio.Future[object]:
+    """Until the gate is opened, it is on its way."""
+    engine.commit_gate.shut()
+    engine.fail_next(Fault.BEFORE)
+    deleting: asyncio.Future[object] = begin(outcome(log.delete("s", purge=True)))
+    await engine.commit_gate.arrival()
+    return deleting
+
+
+async def test_a_deletion_that_failed_skips_nothing(
+    log: Log, groups: Groups, engine: FaultyEngine, clock: ManualClock
+) -> None:
+    await make(log, groups, "0", "1", "2", "3", "4")
+    ((receipt, _),) = await fetch(groups, "s", "g", 1)
+    await nack(groups, "s", "g", receipt, delay_ms=5)
+    assert [text for _, text in await fetch(groups, "s", "g", 1)] == ["1"]
+    deleting = await begin_deletion_that_fails(log, engine)
+    clock.now_ms += 5
+    assert [text for _, text in await fetch(groups, "s", "g", 2)] == ["0", "2"]
+    assert [text for _, text in await fetch(groups, "s", "g", 1)] == ["3"]
+    engine.commit_gate.open()
+    assert await deleting is StorageUnavailable
+    await groups.get("s", "g")
+    clock.now_ms += LEASE_MS
+    assert sorted([text for _, text in await fetch(groups, "s", "g")]) == ["0", "1", "2", "3", "4"]
+
+
+async def test_a_seek_and_a_deletion_that_failed_skip_nothing(
+    log: Log, groups: Groups, engine: FaultyEngine, clock: ManualClock
+) -> None:
+    await make(log, groups, "0", "1", "2")
+    offset = (await log.append("s", json("3"))).next_offset
+    await log.append("s", json("4"))
+    await fetch(groups, "s", "g", 1)
+    deleting = await begin_deletion_that_fails(log, engine)
+    seeking = begin(outcome(groups.seek("s", "g", offset)))
+    await turns(50)
+    got = begin(outcome(fetch(groups, "s", "g", 1)))
+    await until(lambda: got.done())
+    engine.commit_gate.open()
+    assert [await deleting, await seeking] == [StorageUnavailable] * 2
+    await groups.get("s", "g")
+    clock.now_ms += LEASE_MS
+    assert sorted([text for _, text in await fetch(groups, "s", "g")]) == ["0", "1", "2", "3", "4"]
+
+
+async def test_acked_stays_acked_after_seek_back_and_failed_deletion(
+    log: Log, groups: Groups, engine: FaultyEngine, clock: ManualClock
+) -> None:
+    await make(log, groups, "0", "1", "2", "3", "4")
+    receipts = [receipt for receipt, _ in await fetch(groups, "s", "g", 3)]
+    await ack(groups, "s", "g", *receipts)
+    await fetch(groups, "s", "g", 1)
+    deleting = await begin_deletion_that_fails(log, engine)
+    seeking = begin(outcome(groups.seek("s", "g", "first")))
+    await turns(50)
+    got = begin(outcome(fetch(groups, "s", "g", 1)))
+    await until(lambda: got.done())
+    engine.commit_gate.open()
+    assert [await deleting, await seeking] == [StorageUnavailable] * 2
+    await groups.get("s", "g")
+    clock.now_ms += LEASE_MS
+    assert sorted([text for _, text in await fetch(groups, "s", "g")]) == ["3", "4"]
+
+
+async def test_after_a_seek_that_was_stored_although_it_failed(
+    log: Log, groups: Groups, engine: FaultyEngine
+) -> None:
+    """Nothing waits any more: the deliveries are being stored with the seek."""
+    await make(log, groups, "1", "2")
+    receipts = [receipt for receipt, _ in await fetch(groups, "s", "g")]
+    group = await groups.get("s", "g")
+    group.store_deliveries()
+    engine.fail_next(Fault.AFTER)
+    seeking = group.submit(decide_seek(group.state, MessageRef(0, 0, 0)), None)
+    assert await outcome(seeking) is StorageUnavailable
+    assert (await ack(groups, "s", "g", *receipts)).stale == receipts
+    assert [text for _, text in await fetch(groups, "s", "g")] == ["1", "2"]
+
+
+async def test_what_reached_nobody_comes_back_at_once_after_a_failed_commit(
+    log: Log, groups: Groups, engine: FaultyEngine
+) -> None:
+    await make(log, groups, "1", "2", config=MORTAL)
+    group = await groups.get("s", "g")
+    await fetch(groups, "s", "g", 1)
+    group.take_back([*group.state.outstanding.values()])
+    engine.fail_next(Fault.BEFORE)
+    assert await outcome(groups.pause("s", "g", paused=False)) is StorageUnavailable
+    assert [text for _, text in await fetch(groups, "s", "g", 1)] == ["1"]
+
+
+async def test_after_a_seek_whose_next_commit_failed_receipts_are_valid(
+    log: Log, groups: Groups, engine: FaultyEngine
+) -> None:
+    await make(log, groups, "1", "2", "3", "4")
+    await fetch(groups, "s", "g", 4)
+    engine.commit_gate.shut()
+    seeking = begin(groups.seek("s", "g", "first"))
+    await engine.commit_gate.arrival()
+    (one, _), (two, _) = await fetch(groups, "s", "g", 2)
+    failing = begin(outcome(ack(groups, "s", "g", two)))
+    await turns(50)
+    failed = engine.attempts + 2
+    engine.plan = lambda number: Fault.BEFORE if number == failed else None
+    engine.commit_gate.open()
+    await seeking
+    assert await failing is StorageUnavailable
+    assert len((await ack(groups, "s", "g", one, two)).done) == 2
+
+
+async def test_what_reached_nobody_comes_back_although_the_writer_was_busy(
+    start_log: StartLog, engine: FaultyEngine, clock: ManualClock
+) -> None:
+    log = await start_log(Limits(body_bytes_max=4_000, queue_bytes_max=4_000))
+    groups = await Groups.start(log)
+    await make(log, groups, "1", "2", config=MORTAL)
+    ((receipt, _),) = await fetch(groups, "s", "g", 1)
+    engine.commit_gate.shut()
+    held = begin(log.append("s", json("3")))
+    await engine.commit_gate.arrival()
+    filling = begin(log.append("s", json('"' + "x" * 2_600 + '"')))
+    await turns(20)
+    group = await groups.get("s", "g")
+    answer: Reply[bytes] = Reply()
+    Fetch(group, "ann", 1, 0, group.settle(Ack([receipt])), answer).start()
+    assert await outcome(answer) is TooBusy
+    engine.commit_gate.open()
+    await asyncio.gather(held, filling)
+    await pass_time(clock, 10)
+    assert [text for _, text in await fetch(groups, "s", "g", 1)] == ["2"]
+    groups.stop()

@@ -31,5 +31,6 @@ mutations   what changes about it, and `evolve`
 commands    what members say about the messages they have
 decisions   what follows from a command, from the clock, and from members that come and go
 turns       who gets the next message
+unstored    deliveries that wait before they are stored
 keys        what a message is ordered by
 """

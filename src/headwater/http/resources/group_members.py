@@ -182,6 +182,7 @@ class Fetch:
     def _answer_both(self, body: bytes, acked: Reply[Outcome]) -> None:
         error = acked.exception()
         if error is not None:
+            self._group.take_back(self._given)
             self._waiter.settle(error)
             return
         outcome = acked.result()

@@ -57,7 +57,7 @@ class Group(StoredGroup):
         figures: GroupFigures,
         awaited: dict[Group, None],
     ) -> None:
-        super().__init__(state, entry, writer, figures)
+        super().__init__(state, entry, writer, timers, clock, figures)
         self.waiters: dict[Waiter, None] = {}
         """Waiting members, in order of their turn."""
         self.members: dict[str, int] = {}
@@ -66,8 +66,8 @@ class Group(StoredGroup):
         """The appends of the messages being delivered."""
         self._connections: Counter[str] = Counter()
         self._reader = reader
+        self._timers = timers
         self._alarm = Alarm(timers, self.kick)
-        self._clock = clock
         self._bury = bury
         self._on_void = on_void
         self._awaited = awaited
@@ -143,15 +143,28 @@ class Group(StoredGroup):
     def take_back(self, messages: Sequence[Outstanding]) -> None:
         """These deliveries reached nobody, so they do not count."""
         if self.gone:
+            self.returned += messages
             return
         receipts = [format_receipt(self.state.record.id, message) for message in messages]
         command = Nack(receipts, count=False)
         try:
             self.store(decisions.decide(self.state, command, self._clock()).mutations)
         except StreamError:
-            # The writer accepts nothing now. The messages come back when their leases end.
+            # The writer accepts nothing now.
+            due_ms = self._clock() + _BUSY_RETRY_MS
+            self._timers.at(due_ms, lambda: self.take_back(messages))
             return
+        returned = (*self.returned, *messages)
+        self.returned = [message for message in returned if self._unstored.recalls(message)]
         self.kick()
+
+    def continue_from(self, before: Group) -> None:
+        """Take the place of a copy whose commit has failed, unless that was another group."""
+        if before.state.record != self.state.record:
+            return
+        self.take_over(before)
+        if before.returned:
+            self.take_back(before.returned)
 
     def dismiss(self, error: StreamError) -> None:
         """This copy is no longer used."""
@@ -393,6 +406,7 @@ class Group(StoredGroup):
             or self.pending
             or self._pump
             or self._acks
+            or self._unstored
             or state.in_flight
             or state.given_up
             or not state.config.durable

@@ -202,18 +202,21 @@ class Groups(GroupRegistry):
         Otherwise an acknowledgement that shows in the lag could be lost in a crash, and what was
         published with it might not be readable yet.
         """
-        return await self._streams.writer.reply_after(group, await self._info_now(group))
+        return await self._once_committed(group, await self._info_now(group))
 
     async def infos(self, path: str) -> list[GroupInfo]:
         """All groups of a stream, which may be thousands, yielding to the loop in between."""
         stream = await self.of(path)
         replies: list[Reply[GroupInfo]] = []
         for group in list(stream.groups.values()):
-            info = await self._info_now(group)
-            replies.append(self._streams.writer.reply_after(group, info))
+            replies.append(self._once_committed(group, await self._info_now(group)))
             if not len(replies) % _INFOS_PER_TURN:
                 await asyncio.sleep(0)
         return [await reply for reply in replies]
+
+    def _once_committed(self, group: Group, info: GroupInfo) -> Reply[GroupInfo]:
+        group.store_deliveries()
+        return self._streams.writer.reply_after(group, info)
 
     async def _info_now(self, group: Group) -> GroupInfo:
         state, entry = group.state, group.entry

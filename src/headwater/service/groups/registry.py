@@ -58,6 +58,7 @@ class StreamGroups(Pinned):
                 if released:
                     # What is queued now is committed before another node takes over.
                     group.settle_acks()
+                    group.store_deliveries()
                 group.dismiss(error)
             return
         for group in self.awaited:
@@ -88,6 +89,7 @@ class GroupRegistry:
         self._reader = MessageReader(streams)
         self._bury = DeadLetters(streams, self._reader, self._timers, streams.watch("dead_letters"))
         self._by_path: OrderedDict[str, StreamGroups] = OrderedDict()
+        self._stopped = False
         self._streams_max = min(_STREAMS_IN_MEMORY_MAX, streams.limits.streams_in_memory_max)
         self.figures = GroupFigures(streams.watch("groups"))
         self.lag_survey = LagSurvey(self._by_path)
@@ -97,11 +99,13 @@ class GroupRegistry:
         return cls(streams, await streams.in_thread(streams.engine.groups.next_id))
 
     def stop(self) -> None:
+        self._stopped = True
         self._timers.stop()
         self._look_ups.cancel()
         for stream in self._by_path.values():
             for group in stream.groups.values():
-                group.dismiss(StorageUnavailable("the server is shutting down; try again"))
+                group.store_deliveries()
+                group.dismiss(_stopping())
 
     # ── Finding ──────────────────────────────────────────────────────────────────────────────
 
@@ -137,10 +141,14 @@ class GroupRegistry:
             if stream.void or stream.losses != losses:
                 # What was read may be older than what the latest void copy had stored.
                 return
-            stream.complete = True
             good = {name: group for name, group in stream.groups.items() if not group.gone}
             missing = [state for state in states if state.record.name not in good]
-            stream.groups = {s.record.name: self._group(s, stream) for s in missing} | good
+            loaded = {state.record.name: self._group(state, stream) for state in missing}
+            for name, group in loaded.items():
+                if name in stream.groups:
+                    group.continue_from(stream.groups[name])
+            stream.groups = loaded | good
+            stream.complete = True
 
     def ready(self, path: str, name: str) -> Group | None:
         """The group if it is in memory: the fast path, without waiting."""
@@ -181,6 +189,8 @@ class GroupRegistry:
             self.figures,
             stream.awaited,
         )
+        if self._stopped:
+            group.dismiss(_stopping())
         # Resume what a restart interrupted: leases that end, given-up messages.
         group.kick()
         return group
@@ -223,3 +233,7 @@ class GroupRegistry:
                 self._forget(path)
             else:
                 self._by_path.move_to_end(path)
+
+
+def _stopping() -> StreamError:
+    return StorageUnavailable("the server is shutting down; try again")
