@@ -19,10 +19,13 @@ class Fault(Enum):
     WRITE_FAILS = "write-fails"
     DISK_FULL = "disk-full"
     SHORT_WRITE = "short-write"
+    DIES = "dies"
+    """A sync fails, and no write after it works."""
     SLOW_READ = "slow-read"
 
 
-WRITE_FAULTS: Final = [fault for fault in Fault if fault is not Fault.SLOW_READ]
+WRITE_FAULTS: Final = [Fault.SYNC_FAILS, Fault.WRITE_FAILS, Fault.DISK_FULL, Fault.SHORT_WRITE]
+"""Whatever one of them lets through, the log ends up as if the commit had never been tried."""
 
 
 def _shimmed(**variables: str) -> dict[str, str]:

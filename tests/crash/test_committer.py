@@ -535,3 +535,24 @@ async def test_answers_are_the_same_as_without_it(fault: Fault, tmp_path: Path) 
         check_directory(directory)
     assert found[0] == found[1]
     assert [status for status, _ in found[0]] == [503] * 4 + [204, 200, 200, 204]
+
+
+@pytest.mark.parametrize("extra", [{}, SINGLE], ids=["with", "without"])
+async def test_a_commit_that_cannot_be_taken_back_is_not_said_to_be_refused(
+    extra: dict[str, str], data: Path, tmp_path: Path
+) -> None:
+    """Its sync fails, then the write that should overwrite it, and then the server is killed."""
+    disk = Disk(tmp_path / "fault")
+    with ServerProcess("--data", str(data), env=disk.environment | extra) as server:
+        load = Load(server.port)
+        async with load.at_work():
+            await load.until_all_are_at_work()
+            if not extra:
+                await until_used(server, load)
+            disk.fail(Fault.DIES)
+            await until(lambda: load.unknown and load.refused)
+            server.kill()
+        disk.recover()
+        check_directory(data)
+        server.start()
+        await load.check()

@@ -23,7 +23,7 @@ from tests.conftest import StartServer
 from tests.crash.check import check_directory, until_more, until_readers
 from tests.crash.crew import Crew
 from tests.crash.faults import WRITE_FAULTS, Disk, Fault
-from tests.crash.wire import EventStream, Reply, Wire
+from tests.crash.wire import EventStream, Lost, Reply, Wire
 from tests.support.server import ServerFailedError, ServerProcess
 
 JSON = {"Content-Type": "application/json"}
@@ -137,6 +137,25 @@ async def test_what_was_refused_stays_away_after_a_crash(
         check_directory(data)
         server.start()
         await assert_as_prepared(wire)
+    await wire.close()
+
+
+async def test_what_may_come_back_after_a_crash_is_not_said_to_be_refused(
+    server: ServerProcess, disk: Disk, data: Path
+) -> None:
+    """The sync of a commit fails, and then the write that should take it back."""
+    wire = Wire(server.port)
+    await prepare(wire)
+    disk.fail(Fault.DIES)
+    with pytest.raises(Lost):
+        await wire.request("POST", "text", stamped(1), b"three ")
+    await wire.close()
+    server.kill()
+    disk.recover()
+    check_directory(data)
+    server.start()
+    assert (await wire.request("POST", "text", stamped(1), b"three ")).status == 204, "it was there"
+    await assert_as_prepared(wire, b"one two three ")
     await wire.close()
 
 

@@ -53,6 +53,7 @@ class FailingDisk:
     def __init__(self, control: Path) -> None:
         self._control = control
         self._fault = ""
+        self._is_dead = False
         self._kept: list[object] = []
 
     def fault(self) -> str:
@@ -82,7 +83,7 @@ class FailingDisk:
             fault = self.fault()
             if fault == "disk-full":
                 return apsw.SQLITE_FULL
-            if fault == "write-fails":
+            if fault == "write-fails" or (fault == "dies" and self._is_dead):
                 return apsw.SQLITE_IOERR_WRITE
             if fault == "short-write":
                 # As many sectors as fit: the start of a page is new, its end is old.
@@ -91,7 +92,9 @@ class FailingDisk:
             return write(file, data, amount, offset)
 
         def faulty_sync(file: int, flags: int) -> Any:
-            if self.fault() == "sync-fails":
+            fault = self.fault()
+            self._is_dead = fault == "dies"
+            if fault in ("sync-fails", "dies"):
                 return apsw.SQLITE_IOERR_FSYNC
             return sync(file, flags)
 

@@ -2,6 +2,11 @@
 
 The server has two such connections, one in its own process and one in the committer's; see
 `headwater.store.sqlite.committer`. They are never used at the same time.
+
+A failed commit must stay failed, even if the process is killed now. If only its sync failed, it is
+complete in the write-ahead log, and recovery would find it there. The next commit overwrites it, so
+one that changes nothing is made at once. Whether that one can be synced does not matter. If it
+cannot even be written, the outcome of the first is unknown, and nobody may be told otherwise.
 """
 
 from __future__ import annotations
@@ -9,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import perf_counter
+from typing import Final
 
 import apsw
 
+from headwater.core.errors import OutcomeUnknown
 from headwater.core.limits import MIB
 from headwater.core.mutations import AnyMutation
 from headwater.core.stream import Appended, Mutation
@@ -27,9 +34,22 @@ from headwater.store.sqlite.schema import SCHEMA_VERSION
 from headwater.store.sqlite.streams import write_change
 from headwater.store.sqlite.tables import ROWS_PER_INSERT, SqliteTables, insert_alone, insert_rows
 
+# Whatever else fails, fails before the commit is complete in the log.
+_AFTER_WRITING: Final = frozenset(
+    {
+        apsw.SQLITE_IOERR_FSYNC,
+        apsw.SQLITE_IOERR_SHMMAP,
+        apsw.SQLITE_IOERR_SHMSIZE,
+        apsw.SQLITE_IOERR_NOMEM,
+    }
+)
+
 
 class Commits:
-    """Errors are those of SQLite. Whatever raises one has changed nothing."""
+    """Errors are those of SQLite. Whatever raises one has changed nothing.
+
+    The exception is `OutcomeUnknown`.
+    """
 
     def __init__(self, write: apsw.Connection, collector: Collector) -> None:
         self._write = write
@@ -59,8 +79,8 @@ class Commits:
             insert_alone(
                 self._write, "ops", OP_COLUMNS, len(appends), values, again=_are_small(appends)
             )
-        except apsw.Error:
-            self.void()
+        except apsw.Error as error:
+            self._take_back(error)
             raise
         self.sync_s = perf_counter() - began
 
@@ -107,9 +127,9 @@ class Commits:
             began = perf_counter()
             write.execute("COMMIT")
             self.sync_s = perf_counter() - began
-        except apsw.Error:
+        except apsw.Error as error:
             if committing:
-                self.void()
+                self._take_back(error)
             raise
         finally:
             self._roll_back()
@@ -119,16 +139,22 @@ class Commits:
             with suppress(apsw.Error):
                 self._write.execute("ROLLBACK")
 
-    def void(self) -> None:
-        """Make sure that a failed commit stays failed, even if the process is killed now.
+    def _take_back(self, failure: apsw.Error) -> None:
+        if not self.void() and _is_after_writing(failure):
+            raise OutcomeUnknown from failure
 
-        If only the sync failed, the commit is complete in the write-ahead log, and recovery would
-        find it there. The next commit overwrites it in the log, so make one that changes nothing.
-        Whether that one can be synced does not matter.
-        """
+    def void(self) -> bool:
+        """Overwrite what a failed commit may have left in the log; False if that fails."""
         self._roll_back()
-        with suppress(apsw.Error):
+        try:
             self._write.pragma("user_version", SCHEMA_VERSION)
+        except apsw.Error as error:
+            return _is_after_writing(error)
+        return True
+
+
+def _is_after_writing(error: apsw.Error) -> bool:
+    return getattr(error, "extendedresult", 0) in _AFTER_WRITING
 
 
 def _write_appends(

@@ -18,6 +18,7 @@ from typing import Final
 import apsw
 import msgspec
 
+from headwater.core.errors import OutcomeUnknown
 from headwater.core.groups.mutations import (
     GroupAdvanced,
     MemberAbsent,
@@ -30,6 +31,7 @@ from headwater.core.mutations import AnyMutation
 from headwater.core.stream import Appended, Closed, ProducerAdvanced, Touched, TrimPlanned
 from headwater.store.engine.committer import ANSWER, LENGTH, Answer
 from headwater.store.garbage import Collector
+from headwater.store.history.large_appends import LARGE_BYTES, has_any
 from headwater.store.sqlite.commits import Commits
 from headwater.store.sqlite.database import connect, set_up_writer
 
@@ -71,7 +73,14 @@ class SqliteCommitter:
     def encode(self, mutations: Sequence[AnyMutation]) -> bytes | None:
         if not _FREQUENT.issuperset(map(type, mutations)) or not self._is_healthy():
             return None
-        return encode(mutations)
+        batch = encode(mutations)
+        # No append is larger than the batch, so there is rarely anything to look at.
+        if len(batch) >= LARGE_BYTES:
+            appends = [one for one in mutations if isinstance(one, Appended)]
+            if has_any(appends):
+                # The engine writes large ones into files.
+                return None
+        return batch
 
 
 def main(path: Path) -> None:
@@ -85,7 +94,8 @@ def main(path: Path) -> None:
     write.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     commits = Commits(write, Collector())
     gc.freeze()
-    with suppress(ConnectionError), channel.makefile("rb") as batches:
+    # If the outcome of a batch is unknown, no answer says so.
+    with suppress(ConnectionError, OutcomeUnknown), channel.makefile("rb") as batches:
         channel.sendall(ANSWER.pack(Answer.READY, 0))
         while length := batches.read(LENGTH.size):
             batch = batches.read(*LENGTH.unpack(length))

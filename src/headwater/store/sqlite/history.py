@@ -13,6 +13,7 @@ from typing import Final
 
 import apsw
 
+from headwater.core.errors import OutcomeUnknown
 from headwater.core.stream import Appended
 from headwater.store.engine.figures import HistoryFigures
 from headwater.store.history import large_appends
@@ -164,6 +165,9 @@ class SqliteHistory(History):
         try:
             yield draft
             self._changes += 1
+        except OutcomeUnknown:
+            # It may be recorded.
+            raise
         except BaseException:
             with suppress(OSError):
                 (self.directory / draft.name).unlink(missing_ok=True)
