@@ -45,11 +45,12 @@ class App:
             return error_response(error)
 
     def remember_heads(self) -> None:
-        """Let requests whose head has passed once go straight to their handler.
+        """Let requests whose head has passed once go straight to their handler, as long as their
+        caller is valid.
 
-        Only if nothing comes before this app, and nothing in it depends on more than the head.
+        Only if nothing comes before this app, and nothing else in it depends on more than the head.
         """
-        self._remembers = self._gate is None
+        self._remembers = self._gate is None or not self._gate.counts
 
     def screen(self, request: Request, most: int) -> Response | int:
         """How much body to read. Bodies from unknown senders are not read at all."""
@@ -96,7 +97,7 @@ class App:
         if handler is None:
             return not_allowed(resource.allow)
         if self._remembers and request.head is not None and not is_from_page(request):
-            request.head.handler = partial(_call, handler, args)
+            request.head.passed(partial(_call, handler, args), request.caller)
         return handler(request, *args)
 
     async def _dispatch_after(

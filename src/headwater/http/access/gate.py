@@ -29,6 +29,11 @@ class Gate:
         self.forbidden = 0
         self._clock = clock
 
+    @property
+    def counts(self) -> bool:
+        """Whether it has to see every request, because there are rate limits."""
+        return self.accounts is not None
+
     def admit(self, request: Request, match: Match) -> Awaitable[None] | None:
         """Admit a request or raise; returns an awaitable if newer keys have to be fetched first."""
         if match.resource.path in PROBES or request.is_of_node:

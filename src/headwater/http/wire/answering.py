@@ -55,17 +55,16 @@ class Answering(FlowControl):
         self.current = request
         request.began_s = perf_counter()
         try:
-            head = request.head
-            if head is not None and head.shortcut is not None:
-                self.deadline = FOREVER
-                if head.shortcut.take(request, self):
-                    return
+            head, handler = request.head, None
+            if head is not None and head.admits(request):
+                handler, shortcut = head.handler, head.shortcut
+                if shortcut is not None:
+                    self.deadline = FOREVER
+                    if shortcut.take(request, self):
+                        return
             if request.method == "GET" and request.path not in PROBE_TARGETS:
                 self._server.readers.check(self.peer.address)
-            if head is not None and head.handler is not None:
-                reply = head.handler(request)
-            else:
-                reply = self._server.handler(request)
+            reply = (handler or self._server.handler)(request)
             # The most frequent case first, which is also quick to recognise.
             if isinstance(reply, Deferred):
                 self._answer_later(request, reply)
@@ -82,7 +81,7 @@ class Answering(FlowControl):
         """What the current request waited for, which took a shortcut.
 
         There is no other request until it is answered, and none if the peer has hung up. Requests
-        with a shortcut have neither a large body nor a caller.
+        with a shortcut have no large body.
         """
         request = self.current
         if request is None or request.head is None or request.head.shortcut is None:

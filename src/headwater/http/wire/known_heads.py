@@ -3,7 +3,9 @@
 Clients send nearly the same head with every request to a stream: only the length of the body and
 the sequence number of a producer differ. Without those two numbers, equal bytes mean the same
 request, so a head that was parsed, checked and matched to its route once is looked up the next
-time. Nothing else is skipped: every request passes the gate and its handler as always.
+time. Once a request has passed the gate, those with the same head pass it too, as long as the
+caller is valid: what the gate decides depends on nothing else. (With rate limits it does, and every
+request passes it.) A head includes the key or token, so it is known only to somebody who has that.
 
 A head is kept only if it is self-contained: its request came in one piece, with no body or a small
 one of a stated length, and the connection stays open. Heads that differ every time must not push
@@ -16,9 +18,11 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from headwater.core.access import Caller
 from headwater.http import headers as names
 from headwater.http.messages import Request, Shortcut
 from headwater.http.wire.body_budget import SMALL_BYTES
+from headwater.service.clock import wall_clock_ms
 
 if TYPE_CHECKING:
     from headwater.http.routes.route import Reply
@@ -39,14 +43,16 @@ _LEFT_OUT: Final = _NEVER_THE_SAME | _NEEDS_CARE
 class KnownHead:
     """What all requests with one head have in common, whatever its numbers."""
 
-    __slots__ = ("append", "first", "handler", "numbered", "said", "shortcut")
+    __slots__ = ("append", "caller", "first", "handler", "numbered", "said", "shortcut")
 
     def __init__(self, first: Request, numbered: list[bytes]) -> None:
         self.first = first
         self.numbered = numbered
         """The headers whose numbers differ, in order of appearance."""
         self.handler: Callable[[Request], Reply] | None = None
-        """What answers its requests, if everything before the handler depends on the head alone."""
+        """What answers its requests, if one has passed everything that comes before."""
+        self.caller: Caller | None = None
+        """Who sent the last request that passed the gate; None if anyone may."""
         self.shortcut: Shortcut | None = None
         """A shorter way than the handler, where there is one."""
         self.append: tuple[Any, ...] | None = None
@@ -58,6 +64,21 @@ class KnownHead:
     def repeats(self) -> bool:
         """Whether more requests with the very same numbers may come."""
         return names.PRODUCER_SEQ not in self.numbered
+
+    def passed(self, handler: Callable[[Request], Reply], caller: Caller | None) -> None:
+        """Everything before the handler admitted a request, and depends on the head alone."""
+        self.handler, self.caller = handler, caller
+
+    def admits(self, request: Request) -> bool:
+        """Whether a request may go straight to the handler, like the one before."""
+        if self.handler is None:
+            return False
+        caller = self.caller
+        if caller is not None:
+            if not caller.is_valid(wall_clock_ms()):
+                return False
+            request.caller = caller
+        return True
 
     def headers(self, numbers: list[bytes]) -> dict[bytes, bytes]:
         if not numbers:
