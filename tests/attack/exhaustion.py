@@ -94,7 +94,12 @@ async def exhaust(directory: Path, seconds: float) -> Endured:
                 attackers.wait()
             client.leave()
             await running
-        endured.problems = await find_problems(server.port)
+        # What failed at the end of it is tried again after a pause.
+        for _ in range(int(_PATIENCE_S)):
+            endured.problems = await find_problems(server.port)
+            if not endured.problems:
+                break
+            await asyncio.sleep(1)
         server.kill()
         server.start()
         endured.missing, endured.log = await client.missing(), server.stderr

@@ -142,7 +142,7 @@ def test_strangers_who_say_nothing_do_not_keep_probes_out(
 
 @pytest.mark.parametrize(
     "allowed, backlog, most",
-    [(64, 16, 32), (1024, 128, 640), (20_000, 2500, 17_244), (65_536, 4096, 20_000)],
+    [(64, 16, 1), (256, 32, 112), (1024, 128, 640), (20_000, 2500, 17_244), (65_536, 4096, 20_000)],
 )
 def test_what_is_left_for_connections(
     monkeypatch: pytest.MonkeyPatch, allowed: int, backlog: int, most: int
@@ -151,7 +151,7 @@ def test_what_is_left_for_connections(
     descriptors = Descriptors()
     assert descriptors.backlog == backlog
     assert descriptors.connections_max(20_000) == most
-    assert descriptors.connections_max(5) == 5
+    assert descriptors.connections_max(5) == min(5, most)
 
 
 def test_none_left_at_all_is_said_once_a_minute(

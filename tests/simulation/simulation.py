@@ -24,9 +24,10 @@ followers have seen everything, and what the log has in memory is what the engin
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
-from collections.abc import Awaitable
-from contextlib import suppress
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -489,5 +490,17 @@ def simulate(seed: int, scale: Scale | None = None) -> Outcome:
             raise
         return Outcome(world.trace, world.counts, world.ledger.transactions)
 
-    with asyncio.Runner(loop_factory=lambda: VirtualLoop(random)) as runner:
+    with _no_collector(), asyncio.Runner(loop_factory=lambda: VirtualLoop(random)) as runner:
         return runner.run(run())
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """A crash leaves tasks behind, which still clean up when the garbage collector finds them. When
+    it does depends on everything that the process did before.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

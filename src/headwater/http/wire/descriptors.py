@@ -24,6 +24,8 @@ import structlog
 
 _BACKLOG_MAX: Final = 4096
 _RESERVE: Final = 256
+# Listeners, pipes, and connections to the database, which are open from the beginning.
+_ALWAYS_OPEN: Final = 48
 _PROBES_MAX: Final = 64
 _ACCEPTS_PER_TURN_MAX: Final = 16
 FILES_BESIDES: Final = _BACKLOG_MAX + _RESERVE
@@ -47,7 +49,7 @@ class Descriptors:
 
     def connections_max(self, wanted: int) -> int:
         """How many connections there may be."""
-        reserve = min(_RESERVE, self._allowed // 4) + self.backlog
+        reserve = min(_RESERVE, _ALWAYS_OPEN + self._allowed // 4) + self.backlog
         return max(1, min(wanted, self._allowed - reserve))
 
     def look(self, connections: int, refused: int) -> None:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from time import monotonic
 from typing import Final, Generic, TypeVar
 
 from headwater.service.clock import Clock
-from headwater.service.history.file_task import REST_PER_WORK, FileTask
+from headwater.service.history.file_task import REST_PER_WORK, FileTask, timed
 from headwater.service.writer import Writer
 from headwater.store.history.compaction import Copying, Rewriting, usable
 from headwater.store.history.compaction_choice import FileUse, choose
@@ -41,9 +40,8 @@ class CompactingTask(FileTask, Generic[W]):
 
     async def _write(self) -> float:
         await self._record()
-        began_s = monotonic()
-        groups = await self._aside(self._look)
-        pause_s = max(_PAUSE_S, _REST_PER_LOOK * (monotonic() - began_s))
+        groups, took_s = await self._aside(timed(self._look))
+        pause_s = max(_PAUSE_S, _REST_PER_LOOK * took_s)
         for files in groups:
             if self._stopping.is_set():
                 break
@@ -84,11 +82,10 @@ class CompactingTask(FileTask, Generic[W]):
         return self._unfinished is not None
 
     async def _copy(self, rewriting: W) -> int:
-        began_s = monotonic()
-        copied = await self._aside(rewriting.copy)
-        rest_s = REST_PER_WORK * (monotonic() - began_s)
+        copied, took_s = await self._aside(timed(rewriting.copy))
         self.size_bytes += copied
-        await self.pause(max(rest_s, copied / self._policy.compact_bytes_per_second))
+        paced_s = copied / self._policy.compact_bytes_per_second
+        await self.pause(max(REST_PER_WORK * took_s, paced_s))
         return copied
 
     async def _note(self, rewriting: W) -> None:

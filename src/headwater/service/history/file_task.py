@@ -11,7 +11,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Callable
 from time import monotonic
-from typing import Final
+from typing import Final, TypeVar
 
 from headwater.service.background import Background
 from headwater.service.clock import Clock
@@ -21,6 +21,7 @@ from headwater.store.history.sealing import History
 
 REST_PER_WORK: Final = 2.0
 _PAUSE_WHEN_FULL_S: Final = 1.0
+R = TypeVar("R")
 
 
 class FileTask(Background):
@@ -45,10 +46,16 @@ class FileTask(Background):
     async def _slice(self, step: Callable[[], bool]) -> bool:
         """Run one slice between two commits; returns whether there is more to do."""
 
-        def timed() -> tuple[bool, float]:
-            began_s = monotonic()
-            return step(), monotonic() - began_s
-
-        more, took_s = await self._writer.run(timed)
+        more, took_s = await self._writer.run(timed(step))
         await asyncio.sleep(min(self.rest_s_max, REST_PER_WORK * took_s))
         return more
+
+
+def timed(step: Callable[[], R]) -> Callable[[], tuple[R, float]]:
+    """Work for a thread, that also tells how long it took, without the wait for its turn."""
+
+    def run() -> tuple[R, float]:
+        began_s = monotonic()
+        return step(), monotonic() - began_s
+
+    return run

@@ -7,7 +7,7 @@ segments; short ones share them.
 
 A segment is made after its appends were acknowledged, in these steps:
 
-1. The file is written under a temporary name, synced, renamed, and its directory synced.
+1. The file is written under a temporary name, renamed, synced, and its directory too.
 2. It is read back and compared with what was to be written.
 3. In transactions of bounded size, extents are recorded and exactly the rows they hold are dropped.
 

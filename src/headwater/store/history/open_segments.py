@@ -6,6 +6,7 @@ was fetched of them; the cache is bounded and starts empty.
 
 from __future__ import annotations
 
+import resource
 import shutil
 from collections import OrderedDict
 from functools import partial
@@ -25,8 +26,18 @@ if TYPE_CHECKING:
 DIRECTORY_NAME: Final = "segments"
 CACHE_NAME: Final = "cache"
 _OPEN_MAX: Final = 512
+# The rest of the descriptors is for connections and for writing.
+_OPEN_SHARE: Final = 16
+_OPEN_MIN: Final = 8
 # However small the cache is, a read that needs a few segments at once must be able to finish.
 _COLD_MIN: Final = 4
+
+
+def _open_max() -> int:
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed == resource.RLIM_INFINITY:
+        return _OPEN_MAX
+    return max(_OPEN_MIN, min(_OPEN_MAX, allowed // _OPEN_SHARE))
 
 
 class OpenSegments:
@@ -34,6 +45,7 @@ class OpenSegments:
         self.directory = directory
         self._cache = directory.with_name(CACHE_NAME)
         self._open: OrderedDict[int, Segment] = OrderedDict()
+        self._open_max = _open_max()
         self._cold: OrderedDict[int, ColdSegment] = OrderedDict()
         self._cold_bytes = 0
         self._cold_bytes_max = 1024 * MIB
@@ -70,7 +82,7 @@ class OpenSegments:
         with self._lock:
             # Another thread may have opened it meanwhile and verified some blocks already.
             kept = self._open.setdefault(row.id, opened)
-            while len(self._open) > _OPEN_MAX:
+            while len(self._open) > self._open_max:
                 self._open.popitem(last=False)
         return kept
 

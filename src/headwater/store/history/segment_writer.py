@@ -1,4 +1,4 @@
-"""Writing a segment file: in blocks, synced, renamed, read back."""
+"""Writing a segment file: in blocks, renamed, synced, read back."""
 
 from __future__ import annotations
 
@@ -195,13 +195,14 @@ class SegmentBuilder:
         self._unwritten.append(trailer.encode())
         self._write_out()
         self._step("written")
+        name = segment_format.segment_name(self.id, trailer.root)
+        self._path = self._path.rename(self._directory / name)
+        self._step("renamed")
+        # Only now, because most file systems then have nothing left to do for the directory.
         os.fsync(self._file)
         os.close(self._file)
         self._file = -1
         self._step("synced")
-        name = segment_format.segment_name(self.id, trailer.root)
-        self._path = self._path.rename(self._directory / name)
-        self._step("renamed")
         sync(self._directory)
         self._step("directory synced")
         size = self._written + segment_format.trailer_bytes(self._written)

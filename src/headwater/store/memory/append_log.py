@@ -1,9 +1,9 @@
 """The appends of one run in memory, in order, where the garbage collector does not see them.
 
 The collector need not track an append, but it traverses a list of them, one by one, whenever it
-looks at everything: with millions of appends, that stops the server for a second. It does not track
-a dictionary of nothing but such objects either. So the appends are in dictionaries, each of a
-bounded size: none ever grows so large that growing it takes long.
+looks at everything: with millions of appends, that stops the server for a second. At a tuple of
+nothing but such objects it looks once and never again. So the appends are in tuples of a bounded
+size.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ from typing import Final
 from headwater.core.stream import Appended
 
 CHUNK_APPENDS: Final = 1_024
-# The keys of all chunks are the same objects.
-_PLACES: Final = tuple(range(CHUNK_APPENDS))
+_Chunk = tuple[Appended, ...]
 
 
 class AppendLog:
     __slots__ = ("_chunks", "_ends", "_open")
 
     def __init__(self) -> None:
-        self._chunks: list[dict[int, Appended]] = []
-        """By the place in the chunk; none is empty, and none changes."""
+        self._chunks: list[_Chunk] = []
+        """None is empty."""
         self._ends: list[int] = []
         """How many appends there are up to the end of each chunk."""
         self._open: list[Appended] = []
@@ -56,7 +55,7 @@ class AppendLog:
         for number in range(bisect_right(self._ends, first), len(self._chunks)):
             chunk, end = self._chunks[number], self._ends[number]
             start = end - len(chunk)
-            yield from islice(chunk.values(), max(0, first - start), max(0, last - start))
+            yield from islice(chunk, max(0, first - start), max(0, last - start))
             if last <= end:
                 return
         closed = self._closed
@@ -65,7 +64,7 @@ class AppendLog:
     def append(self, one: Appended) -> None:
         self._open.append(one)
         if len(self._open) == CHUNK_APPENDS:
-            self._chunks.append(_chunk(self._open))
+            self._chunks.append(tuple(self._open))
             self._ends.append(self._closed + CHUNK_APPENDS)
             self._open = []
 
@@ -74,17 +73,13 @@ class AppendLog:
         closed = self._closed
         begin = bisect_right(self._ends, first)
         end = min(bisect_right(self._ends, last), len(self._chunks) - 1)
-        kept: list[dict[int, Appended]] = []
+        kept: list[_Chunk] = []
         for number in range(begin, end + 1):
             chunk = self._chunks[number]
             start = self._ends[number] - len(chunk)
-            left = [one for place, one in chunk.items() if not first <= start + place < last]
+            left = chunk[: max(0, first - start)] + chunk[max(0, last - start) :]
             if left:
-                kept.append(_chunk(left))
+                kept.append(left)
         self._chunks[begin : end + 1] = kept
         self._ends = list(accumulate(map(len, self._chunks)))
         del self._open[max(0, first - closed) : max(0, last - closed)]
-
-
-def _chunk(appends: list[Appended]) -> dict[int, Appended]:
-    return dict(zip(_PLACES, appends, strict=False))
