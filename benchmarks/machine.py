@@ -74,7 +74,8 @@ def _syncs_per_second(directory: Path) -> float:
 
 def _headwater_version(python: str) -> str:
     code = "import platform, headwater; print(headwater.__version__, 'on Python', end=' ');"
-    code += "print(platform.python_version())"
+    # How an interpreter was built matters as much as its version.
+    code += "print(platform.python_version(), f'({platform.python_compiler().strip()})')"
     return _first_line([python, "-c", code])
 
 

@@ -11,6 +11,7 @@ _INBOX = b"_INBOX.%x."
 _RECEIPT = b"$JS.ACK."
 _NOBODY_LISTENS = b"NATS/1.0 503"
 _NS = 1_000_000_000
+_CONSUMERS_MAX = 10_000
 
 
 class NatsBroker(Broker):
@@ -32,7 +33,13 @@ class NatsBroker(Broker):
         self._transport.write(_CONNECT + b"SUB " + self._inbox + b"* 1\r\nPING\r\n")
 
     def create_stream(self, stream: str, done: Done) -> None:
-        config = {"name": stream, "subjects": [stream], "storage": "file"}
+        config = {
+            "name": stream,
+            "subjects": [stream],
+            "storage": "file",
+            # Newer versions allow 1,000 unless told otherwise.
+            "max_consumers": _CONSUMERS_MAX,
+        }
         self._call(f"STREAM.CREATE.{stream}", config, done)
 
     def create_group(self, stream: str, group: str, done: Done) -> None:
