@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Sequence
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,8 @@ from headwater.core.errors import StorageFull, StorageUnavailable, StreamError
 from headwater.core.lineage import Span
 from headwater.core.stream import Appended
 from headwater.store.engine import Problem
-from headwater.store.history.large_appends import LARGE_BYTES, choose
+from headwater.store.history.large_appends import LARGE_BYTES, choose, share_out
+from headwater.store.history.segment_writer import SegmentBuilder, SegmentDraft
 from headwater.store.sqlite.commits import Commits
 from headwater.store.sqlite.engine import SqliteEngine
 from tests.support.decided import CommittedStreams
@@ -127,6 +130,34 @@ def test_all_that_comes_with_it_is_stored(tmp_path: Path) -> None:
         assert loaded.state.messages == 3
 
 
+@given(st.dictionaries(st.integers(1, 9), st.integers(1, 5), min_size=1), st.integers(1, 3))
+def test_shares_are_fair(sizes: dict[int, int], number: int) -> None:
+    chosen = {run: [Appended(run, 0, bytes(size), 0, 1, 5)] for run, size in sizes.items()}
+    shares = share_out(chosen, number)
+    assert len(shares) == min(number, len(chosen))
+    assert {run: one for share in shares for run, one in share.items()} == chosen
+    assert sum(map(len, shares)) == len(chosen)
+    totals = [sum(sizes[run] for run in share) for share in shares]
+    assert min(totals) > 0
+    assert max(totals) - min(totals) <= max(sizes.values())
+
+
+def test_several_streams_share_two_files(tmp_path: Path) -> None:
+    with closing(SqliteEngine(tmp_path)) as engine:
+        streams = CommittedStreams(engine)
+        for path in "abc":
+            streams.create(Create(path, BYTES), 5)
+        ids = {path: streams.by_path[path].config.id for path in "abc"}
+        engine.commit([Appended(run, 0, LARGE, 0, 1, 6) for run in ids.values()])
+        assert len(files(tmp_path)) == 2
+        assert in_rows(engine) == []
+        for run in ids.values():
+            assert engine.appends.read(Span(run, 0, len(LARGE)), 10**9) == [LARGE]
+    with closing(SqliteEngine(tmp_path)) as engine:
+        assert [line for line in engine.verify() if isinstance(line, Problem)] == []
+        assert len(files(tmp_path)) == 2
+
+
 def test_what_was_deleted_takes_its_file_along(tmp_path: Path) -> None:
     with closing(SqliteEngine(tmp_path)) as engine:
         streams = CommittedStreams(engine)
@@ -163,6 +194,53 @@ def test_a_file_that_cannot_be_written(
         assert engine.appends.append_at(append.stream_id, 0) is None
         streams.append("a", Append(LARGE, BYTES), 7)
     check(tmp_path, streams, {"a": [LARGE]})
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_one_of_two_files_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    with closing(SqliteEngine(tmp_path)) as engine:
+        streams = CommittedStreams(engine)
+        for path in "ab":
+            streams.create(Create(path, BYTES), 5)
+        ids = [streams.by_path[path].config.id for path in "ab"]
+        appends = [Appended(run, 0, LARGE, 0, 1, 6) for run in ids]
+        finish, lock, calls = SegmentBuilder.finish, threading.Lock(), count(1)
+
+        def refuse(builder: SegmentBuilder) -> SegmentDraft:
+            with lock:
+                if next(calls) == failing:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return finish(builder)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SegmentBuilder, "finish", refuse)
+            with pytest.raises(StorageUnavailable):
+                engine.commit(appends)
+        assert files(tmp_path) == []
+        for path in "ab":
+            streams.append(path, Append(LARGE, BYTES), 7)
+    check(tmp_path, streams, {"a": [LARGE], "b": [LARGE]})
+
+
+def test_a_system_that_allows_no_more_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with closing(SqliteEngine(tmp_path)) as engine:
+        streams = CommittedStreams(engine)
+        for path in "ab":
+            streams.create(Create(path, BYTES), 5)
+        ids = [streams.by_path[path].config.id for path in "ab"]
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            engine.commit([Appended(run, 0, LARGE, 0, 1, 6) for run in ids])
+        assert len(files(tmp_path)) == 1
+        engine.commit([Appended(run, len(LARGE), LARGE, 1, 1, 6) for run in ids])
+        assert len(files(tmp_path)) == 3
 
 
 def test_a_commit_that_fails_leaves_no_file(

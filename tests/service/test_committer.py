@@ -7,6 +7,7 @@ should never do: answer half, end with a batch in its hands, or not end at all.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -30,8 +31,12 @@ from headwater.service.commit_thread import CommitThread
 from headwater.service.committer import CommitProcess, Done
 from headwater.service.log import Log
 from headwater.store.engine.committer import ANSWER, LENGTH, Answer
+from headwater.store.history import segment_format
 from headwater.store.history.large_appends import LARGE_BYTES
+from headwater.store.sqlite import shared_bodies
+from headwater.store.sqlite.committer import SqliteCommitter
 from headwater.store.sqlite.engine import SqliteEngine
+from headwater.store.sqlite.shared_bodies import SHARED_BYTES
 from tests.support.logs import begin, data, outcome, read_all, until
 
 BATCH = (Touched(1, 2),)
@@ -83,7 +88,7 @@ class ScriptedCommitter:
         self.starts += 1
         return (self.python, "-c", _TOOLS + self.script)
 
-    def encode(self, mutations: Sequence[AnyMutation]) -> bytes | None:
+    def encode(self, mutations: Sequence[AnyMutation], size_bytes: int) -> bytes | None:
         return self.batch
 
     def committed(self, mutations: Sequence[AnyMutation], sync_s: float) -> None:
@@ -106,7 +111,7 @@ class Scripted:
         self.answers: list[Answer | None] = []
 
     def commit(self) -> bool:
-        return self.process.commit(BATCH, self.answers.append)
+        return self.process.commit(BATCH, 1, self.answers.append)
 
     async def committing(self) -> None:
         """Wait until it takes a batch."""
@@ -382,8 +387,8 @@ async def start_log(
 
     async def start(script: str | None = None) -> Log:
         if script is not None:
-            command = (sys.executable, "-c", _TOOLS + script, engine.committer.command[-1])
-            monkeypatch.setattr(engine.committer, "command", command)
+            command = (sys.executable, "-c", _TOOLS + script, engine.committer.command[-2])
+            monkeypatch.setattr(SqliteCommitter, "command", command)
         log = await Log.start(engine, commit_process=True)
         started.append(log)
         assert log.writer.process is not None
@@ -408,14 +413,14 @@ class Elsewhere:
         process, put, commit_here = log.writer.process, log.writer.thread.put, engine.commit
         commit = process.commit
 
-        def commit_elsewhere(mutations: Sequence[AnyMutation], done: Done) -> bool:
+        def commit_elsewhere(mutations: Sequence[AnyMutation], size_bytes: int, done: Done) -> bool:
             def noting(answer: Answer | None) -> None:
                 self._end("committer")
                 done(answer)
 
             # First, because it may begin before this returns.
             self._begin("committer")
-            taken = commit(mutations, noting)
+            taken = commit(mutations, size_bytes, noting)
             if taken:
                 self.batches += 1
             else:
@@ -492,26 +497,118 @@ async def test_it_never_commits_while_something_else_does(
         assert await read_all(log, f"s{number}") == b"".join(b"%d," % n for n in range(60))
 
 
-async def test_it_leaves_large_appends_to_the_engine(
+async def test_large_appends_go_into_files(
+    start_log: StartLog, engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await start_log()
+    elsewhere = Elsewhere(log, engine, monkeypatch)
+    await until_it_commits(log, elsewhere)
+    for path in ("a", "b", "c"):
+        await log.create(Create(path))
+    batches, bodies = elsewhere.batches, [bytes([number]) * LARGE_BYTES for number in range(5)]
+    for body in bodies:
+        large = [log.append(path, data(body)) for path in ("a", "b", "c")]
+        await asyncio.gather(log.append("first", data(b"x")), *large)
+    assert elsewhere.batches > batches
+    for path in ("a", "b", "c"):
+        assert await read_all(log, path) == b"".join(bodies)
+    size = "SELECT max(length(body)) FROM ops"
+    assert (await log.writer.run(lambda: engine._query(size)))[0][0] == 1, "the rest is in files"
+    assert engine.figures().history.local_bytes > 15 * LARGE_BYTES
+
+
+async def test_large_appends_after_rows_are_left_to_the_engine(
+    start_log: StartLog, engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the server knows of the rows or the committer finds them."""
+    log = await start_log()
+    elsewhere = Elsewhere(log, engine, monkeypatch)
+    await until_it_commits(log, elsewhere)
+    for path, knows in (("a", True), ("b", False)):
+        await log.create(Create(path))
+        await log.append(path, data(b"row"))
+        if not knows:
+            monkeypatch.setattr(engine.history.ledger, "with_rows", lambda runs: [])
+        jobs = elsewhere.jobs
+        await log.append(path, data(b"l" * LARGE_BYTES))
+        assert elsewhere.jobs == jobs + 1
+        assert await read_all(log, path) == b"row" + b"l" * LARGE_BYTES
+    size = "SELECT count(*) FROM ops WHERE length(body) > 1000"
+    assert (await log.writer.run(lambda: engine._query(size)))[0][0] == 2
+
+
+async def test_the_engine_writes_the_files_that_it_could_not(
     start_log: StartLog, engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = await start_log()
     elsewhere = Elsewhere(log, engine, monkeypatch)
     await until_it_commits(log, elsewhere)
     await log.create(Create("s"))
-    bodies = [bytes([number]) * LARGE_BYTES for number in range(5)]
-    for body in bodies:
-        await asyncio.gather(log.append("first", data(b"x")), log.append("s", data(body)))
-    assert await read_all(log, "s") == b"".join(bodies)
-    size = "SELECT max(length(body)) FROM ops"
-    assert (await log.writer.run(lambda: engine._query(size)))[0][0] == 1, "the rest is in files"
+    monkeypatch.setattr(engine.history, "new_id", iter(range(10, 40)).__next__)
+    engine.history.ensure_directory()
+    for number in range(10, 12):
+        (engine.history.directory / segment_format.draft_name(number)).mkdir()
+    jobs = elsewhere.jobs
+    await log.append("s", data(b"l" * LARGE_BYTES))
+    assert elsewhere.jobs == jobs + 1
+    assert await read_all(log, "s") == b"l" * LARGE_BYTES
 
 
-def test_it_takes_a_large_batch_of_small_appends(engine: SqliteEngine) -> None:
+def test_which_batches_it_takes(engine: SqliteEngine) -> None:
+    encode = engine.committer.encode
     small = [Appended(1, start, bytes(1_000), start, 1, 5) for start in range(LARGE_BYTES // 500)]
     large = Appended(2, 0, bytes(LARGE_BYTES), 0, 1, 5)
-    assert engine.committer.encode(small) is not None
-    assert engine.committer.encode([*small, large]) is None
+    many = [
+        Appended(run, 0, large.body, 0, 1, 5) for run in range(2, 3 + SHARED_BYTES // LARGE_BYTES)
+    ]
+    assert encode(small, LARGE_BYTES) is not None
+    assert encode(small, 4 * LARGE_BYTES) is None, "too much to copy"
+    assert encode([large], LARGE_BYTES) is None, "nothing is shared yet"
+    assert len(engine.committer.descriptors) == 2
+    batch = encode([*small, large], 3 * LARGE_BYTES)
+    assert batch is not None
+    assert len(batch) < 3 * LARGE_BYTES
+    assert encode([*small, large], 4 * LARGE_BYTES) is None
+    assert encode([Appended(2, 0, b"s", 0, 1, 5), large], 2 * LARGE_BYTES) is None, "after a row"
+    assert encode(many[:-1], len(many) * LARGE_BYTES) is not None
+    assert encode(many, len(many) * LARGE_BYTES) is None, "more than is shared"
+    engine.committer.close()
+    assert encode([large], LARGE_BYTES) is None
+
+
+def test_a_system_that_has_nothing_to_share(
+    engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(shared_bodies, "_DIRECTORY", tmp_path / "none")
+    assert len(engine.committer.descriptors) == 1
+    assert engine.committer.command[-1] == ""
+    assert engine.committer.encode([Appended(2, 0, bytes(LARGE_BYTES), 0, 1, 5)], 1_000_000) is None
+
+
+def test_memory_that_is_promised_but_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    shared = shared_bodies.SharedBodies()
+    assert not shared.put([b"early"])
+    assert shared.descriptor() is not None
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    assert not shared.put([b"late"])
+    monkeypatch.undo()
+    assert not shared.put([b"later"]), "the process may have been told that there is none"
+    shared.close()
+
+
+def test_what_is_shared_is_seen_by_both() -> None:
+    shared = shared_bodies.SharedBodies()
+    descriptor = shared.descriptor()
+    assert descriptor is not None
+    borrowed = shared_bodies.BorrowedBodies(os.dup(descriptor))
+    for bodies in ([b"one", b"three"], [b"", b"x" * SHARED_BYTES], [b"again"]):
+        assert shared.put(bodies)
+        assert borrowed.look_at([*map(len, bodies)]) == bodies
+    assert not shared.put([b"x" * SHARED_BYTES, b"y"])
+    shared.close()
 
 
 async def test_a_lone_client_is_served_by_one_at_a_time(
@@ -519,8 +616,9 @@ async def test_a_lone_client_is_served_by_one_at_a_time(
 ) -> None:
     log = await start_log()
     elsewhere = Elsewhere(log, engine, monkeypatch)
-    log.writer.is_alone = lambda: True
     await until_it_commits(log, elsewhere)
+    # Only now: what the loop commits leaves it no time to start a process.
+    log.writer.is_alone = lambda: True
     await log.create(Create("s"))
     for number in range(300):
         await log.append("s", data(b"%d," % number))

@@ -45,11 +45,11 @@ class CommitProcess(Background, asyncio.Protocol):
         """It is worth starting now."""
         self._wanted.set()
 
-    def commit(self, mutations: Sequence[AnyMutation], done: Done) -> bool:
+    def commit(self, mutations: Sequence[AnyMutation], size_bytes: int, done: Done) -> bool:
         """Hand a batch over; False if it has to be committed here."""
         if not self._is_ready or self._done is not None or self._transport is None:
             return False
-        batch = self._committer.encode(mutations)
+        batch = self._committer.encode(mutations, size_bytes)
         if batch is None:
             return False
         self._batch, self._done = mutations, done

@@ -57,8 +57,6 @@ R = TypeVar("R")
 
 # The cost of a queued mutation on top of its body, so that a flood of tiny ones is bounded too.
 _MUTATION_BYTES: Final = 512
-# Larger batches are not worth copying to another process.
-_ELSEWHERE_BYTES_MAX: Final = 512 * KIB
 # Larger ones take longer than what is quick.
 _HERE_BYTES_MAX: Final = 64 * KIB
 # What nobody waits for waits once or twice as long.
@@ -277,10 +275,10 @@ class Writer(Publishing):
         batch = self._gathering
         if (
             self.process is None
-            or batch.size_bytes > _ELSEWHERE_BYTES_MAX
             or not self.thread.is_idle
             or not self.process.commit(
                 [mutation for _, mutation in batch.effects],
+                batch.size_bytes,
                 partial(self._committed_elsewhere, batch, perf_counter()),
             )
         ):

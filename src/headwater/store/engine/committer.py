@@ -30,8 +30,11 @@ class Committer(Protocol):
     def descriptors(self) -> Sequence[int]:
         """Open files that it inherits."""
 
-    def encode(self, mutations: Sequence[AnyMutation]) -> bytes | None:
-        """A batch for the committer; None if the engine has to commit it itself."""
+    def encode(self, mutations: Sequence[AnyMutation], size_bytes: int) -> bytes | None:
+        """A batch for the committer; None if the engine has to commit it itself.
+
+        Called when the committer has finished with the previous one.
+        """
 
     def committed(self, mutations: Sequence[AnyMutation], sync_s: float) -> None:
         """The committer has committed a batch. The sync took this long."""

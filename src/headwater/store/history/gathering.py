@@ -87,4 +87,4 @@ def as_columns(taken: Sequence[Row]) -> tuple[Columns, bytes]:
         named = {number: one for number, one in enumerate(ids) if one is not None}
     end, end_message = starts[-1] + len(bodies[-1]), firsts[-1] + counts[-1]
     columns = Columns(starts, firsts, times, sums, stamps, end, end_message, named)
-    return columns, b"".join(bodies)
+    return columns, bodies[0] if len(bodies) == 1 else b"".join(bodies)

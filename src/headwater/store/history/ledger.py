@@ -78,6 +78,10 @@ class Ledger:
                     if size > self._largest:
                         self._largest = size
 
+    def with_rows(self, runs: Iterable[int]) -> list[int]:
+        """Those of some runs that it knows to have rows."""
+        return [run for run in runs if run in self._runs]
+
     def survey(self, found: Iterable[tuple[int, int, int]]) -> None:
         """Runs, their size and the time of their first append, as of the call of `keep`."""
         with self._lock:

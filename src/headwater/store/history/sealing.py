@@ -26,9 +26,8 @@ from headwater.store.history.segment_writer import (
     Step,
     nothing,
 )
-from headwater.store.permissions import make_directory
 from headwater.store.rows import Query, Row
-from headwater.store.syncing import sync
+from headwater.store.syncing import ensure_directory
 
 # One transaction drops about this much, so that commits are not delayed for long.
 _SLICE_APPENDS: Final = 1_000
@@ -181,19 +180,17 @@ class History(ABC):
         return Recording(draft, cut)
 
     @abstractmethod
-    def _new_id(self) -> int:
+    def new_id(self) -> int:
         """For a segment."""
 
     def ensure_directory(self) -> None:
         if not self._has_directory:
-            if not self.directory.is_dir():
-                make_directory(self.directory)
-                sync(self.directory.parent)
+            ensure_directory(self.directory)
             self._has_directory = True
 
     def begin_file(self) -> SegmentBuilder:
         self.ensure_directory()
-        builder = SegmentBuilder(self.directory, self._new_id(), self.step)
+        builder = SegmentBuilder(self.directory, self.new_id(), self.step)
         self.making.add(builder.id)
         return builder
 

@@ -116,7 +116,7 @@ class PostgresqlHistory(RemoteHistory):
 
     # ── Making a segment ─────────────────────────────────────────────────────────────────────
 
-    def _new_id(self) -> int:
+    def new_id(self) -> int:
         return new_id(self.query, "segments")
 
     @contextmanager

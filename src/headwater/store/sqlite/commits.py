@@ -24,6 +24,7 @@ from headwater.core.mutations import AnyMutation
 from headwater.core.stream import Appended, Mutation
 from headwater.store import rows
 from headwater.store.garbage import Collector, note_release
+from headwater.store.history import large_appends
 from headwater.store.history.segment_writer import SegmentDraft
 from headwater.store.rows import OP_COLUMNS
 from headwater.store.sql.resources import write_resources
@@ -58,10 +59,10 @@ class Commits:
         self.sync_s = 0.0
         """How long the last sync took."""
 
-    def commit(self, mutations: Sequence[AnyMutation], draft: SegmentDraft | None = None) -> None:
-        """Store everything. Appends that the draft holds are recorded as extents, not as rows."""
-        if draft is not None:
-            self._write_all(mutations, draft)
+    def commit(self, mutations: Sequence[AnyMutation], drafts: Sequence[SegmentDraft] = ()) -> None:
+        """Store everything. Appends that a file holds are recorded as extents, not as rows."""
+        if drafts:
+            self._write_all(mutations, drafts)
             return
         alone = [one for one in mutations if isinstance(one, Appended) and one.stands_alone]
         if 0 < len(alone) == len(mutations) <= ROWS_PER_INSERT:
@@ -85,11 +86,11 @@ class Commits:
         self.sync_s = perf_counter() - began
 
     def _write_all(
-        self, mutations: Sequence[AnyMutation], draft: SegmentDraft | None = None
+        self, mutations: Sequence[AnyMutation], drafts: Sequence[SegmentDraft] = ()
     ) -> None:
         producers: rows.Producers = {}
         with self.transaction() as write:
-            if draft is not None:
+            for draft in drafts:
                 last_ms = max(extent.marks[-1].last_at_ms for extent in draft.extents)
                 segments.insert_segment(write, draft, last_ms)
                 parts = [(extent, extent.marks[-1]) for extent in draft.extents]
@@ -103,7 +104,7 @@ class Commits:
                 elif isinstance(mutation, Mutation):
                     # Appends are collected to be written together, but never past a change to a
                     # stream.
-                    _write_appends(write, appends, draft)
+                    _write_appends(write, appends, drafts)
                     appends.clear()
                     note_release(self._collector, releases, mutation)
                     write_change(write, mutation)
@@ -111,7 +112,7 @@ class Commits:
                     resources.append(mutation)
                     continue
                 rows.note_producer(producers, mutation)
-            _write_appends(write, appends, draft)
+            _write_appends(write, appends, drafts)
             write_resources(SqliteTables(write), resources)
             self._producers.write(write, producers)
         self._producers.committed(producers)
@@ -158,11 +159,9 @@ def _is_after_writing(error: apsw.Error) -> bool:
 
 
 def _write_appends(
-    write: apsw.Connection, appends: Sequence[Appended], draft: SegmentDraft | None
+    write: apsw.Connection, appends: Sequence[Appended], drafts: Sequence[SegmentDraft]
 ) -> None:
-    in_rows = appends
-    if draft is not None:
-        in_rows = [one for one in appends if not draft.holds(one.stream_id, one.start)]
+    in_rows = large_appends.in_rows(appends, drafts)
     values = [rows.op_row(append) for append in in_rows]
     insert_rows(write, "ops", OP_COLUMNS, values, again=_are_small(in_rows))
     ids = [(a.stream_id, *message_id) for a in appends for message_id in a.ids]

@@ -46,6 +46,7 @@ from headwater.store.sqlite.database import (
     prepare_directory,
     translated,
 )
+from headwater.store.sqlite.filing import Filing
 from headwater.store.sqlite.history import SqliteHistory
 from headwater.store.sqlite.releases import SqliteReleases
 from headwater.store.sqlite.streams import WORDS
@@ -77,6 +78,7 @@ class SqliteEngine:
         self.history = SqliteHistory(
             directory / DIRECTORY_NAME, self._transaction, self._reader, self._query, step
         )
+        self._filing = Filing(self.history.directory, self._query, self.history.new_id, step)
         self._sync_seconds = Histogram(SECONDS)
         self._collector = Collector()
         self._commits = Commits(self._writer, self._collector)
@@ -84,6 +86,7 @@ class SqliteEngine:
         self.committer = SqliteCommitter(
             self._path,
             self._lock.descriptor,
+            self.history,
             self._committed_elsewhere,
             self._committer_ended,
             # The thread knows what to do if the disk is full.
@@ -123,13 +126,14 @@ class SqliteEngine:
         return self._reserve.has_room()
 
     def _commit(self, mutations: Sequence[AnyMutation]) -> None:
-        appends = [one for one in mutations if isinstance(one, Appended)]
+        appends: Sequence[Appended] = [one for one in mutations if isinstance(one, Appended)]
         try:
             if large_appends.has_any(appends):
-                with self.history.filing(appends) as draft:
-                    self._commits.commit(mutations, draft)
-                if draft is not None:
-                    appends = [one for one in appends if not draft.holds(one.stream_id, one.start)]
+                with self._filing.of(appends) as drafts:
+                    self._commits.commit(mutations, drafts)
+                if drafts:
+                    self.history.changed()
+                    appends = large_appends.in_rows(appends, drafts)
             else:
                 self._commits.commit(mutations)
         except (apsw.Error, OSError) as error:
@@ -146,7 +150,12 @@ class SqliteEngine:
         self._note_rows(mutations)
 
     def _note_rows(self, mutations: Sequence[AnyMutation]) -> None:
-        self.history.ledger.note([one for one in mutations if isinstance(one, Appended)])
+        appends = [one for one in mutations if isinstance(one, Appended)]
+        if large_appends.has_any(appends):
+            # The committer takes large ones only if all of them go into files.
+            appends = [one for one in appends if not large_appends.is_large(one)]
+            self.history.changed()
+        self.history.ledger.note(appends)
 
     def _committer_ended(self, mutations: Sequence[AnyMutation]) -> None:
         self._commits.void()
@@ -221,6 +230,8 @@ class SqliteEngine:
         return EngineFigures(self._sync_seconds, disk_bytes(self._path) | beside, history)
 
     def close(self) -> None:
+        self.committer.close()
+        self._filing.close()
         self.history.open_segments.close()
         for reader in self._readers:
             reader.close()

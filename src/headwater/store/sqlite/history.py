@@ -5,25 +5,22 @@ See `headwater.store.history` for the order of steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Final
 
 import apsw
 
-from headwater.core.errors import OutcomeUnknown
-from headwater.core.stream import Appended
 from headwater.store.engine.figures import HistoryFigures
-from headwater.store.history import large_appends
-from headwater.store.history.gathering import SLICE_BYTES, as_columns
+from headwater.store.history.gathering import SLICE_BYTES
 from headwater.store.history.interleaving import Share, span
 from headwater.store.history.ledger import Due
 from headwater.store.history.sealing import History, Recording, Stopped
 from headwater.store.history.segment import ABSENT
-from headwater.store.history.segment_writer import ExtentDraft, Mark, SegmentDraft, Step, nothing
-from headwater.store.rows import OP_COLUMNS, Query, Row, op_row
+from headwater.store.history.segment_writer import ExtentDraft, Mark, Step, nothing
+from headwater.store.rows import OP_COLUMNS, Query, Row
 from headwater.store.sqlite import segments as tables
 from headwater.store.sqlite.database import translating
 
@@ -64,7 +61,11 @@ class SqliteHistory(History):
             with self._transaction() as write:
                 yield write
         finally:
-            self._changes += 1
+            self.changed()
+
+    def changed(self) -> None:
+        """Segments were recorded or removed: what `figures` tells is to be counted again."""
+        self._changes += 1
 
     def figures(self) -> HistoryFigures:
         """How much there is, counted again only if it may have changed."""
@@ -111,7 +112,7 @@ class SqliteHistory(History):
 
     # ── Sealing ──────────────────────────────────────────────────────────────────────────────
 
-    def _new_id(self) -> int:
+    def new_id(self) -> int:
         return next(self._ids)
 
     @contextmanager
@@ -148,55 +149,6 @@ class SqliteHistory(History):
             if self.stopping:
                 raise Stopped
             yield self.query(sql, (start, start + rows, *runs))
-
-    # ── Large appends ────────────────────────────────────────────────────────────────────────
-
-    @contextmanager
-    def filing(self, appends: Sequence[Appended]) -> Iterator[SegmentDraft | None]:
-        """Around a commit: the file for the large ones of its appends, if there are any.
-
-        The commit has to record it. If that fails, the file is removed.
-        """
-        chosen = large_appends.choose(appends, self._with_rows)
-        if not chosen:
-            yield None
-            return
-        draft = self._file_of(chosen)
-        try:
-            yield draft
-            self._changes += 1
-        except OutcomeUnknown:
-            # It may be recorded.
-            raise
-        except BaseException:
-            with suppress(OSError):
-                (self.directory / draft.name).unlink(missing_ok=True)
-            raise
-        finally:
-            self.making.discard(draft.id)
-
-    def _with_rows(self, runs: Collection[int]) -> list[int]:
-        """Those of some runs that have rows."""
-        values = ",".join(["(?)"] * len(runs))
-        found = self.query(
-            f"SELECT column1 FROM (VALUES {values}) WHERE EXISTS"
-            " (SELECT 1 FROM ops WHERE stream_id = column1)",
-            tuple(runs),
-        )
-        return [row[0] for row in found]
-
-    def _file_of(self, chosen: Mapping[int, Sequence[Appended]]) -> SegmentDraft:
-        builder = self.begin_file()
-        try:
-            for run, appends in chosen.items():
-                builder.begin(run, appends[0].start, appends[0].first_message)
-                for append in appends:
-                    builder.add_all(*as_columns([op_row(append)]))
-                builder.mark()
-            return builder.finish()
-        except BaseException:
-            self.give_up(builder)
-            raise
 
     # ── Recording ────────────────────────────────────────────────────────────────────────────
 
