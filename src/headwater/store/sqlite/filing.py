@@ -25,7 +25,7 @@ FILES_MAX: Final = 2
 
 
 class Filing:
-    """Writes the large appends of one commit after the other.
+    """Writes the large appends of each commit, one commit at a time.
 
     Those of several streams are shared out to two threads, each with a file of its own: copying and
     syncing bodies takes much longer than what needs the interpreter.
