@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from headwater.store.history.large_appends import LARGE_BYTES
 from tests.conftest import StartServer
 from tests.crash.check import check_directory, read_all
 from tests.crash.faults import WRITE_FAULTS, Disk, Fault
@@ -138,7 +139,7 @@ class Writer(Worker):
     async def step(self) -> None:
         number, self._number = self._number, self._number + 1
         self._perhaps.add(number)
-        reply = await self.request("POST", self.path, [number, -number])
+        reply = await self.request("POST", self.path, self.content(number))
         if reply is not None:
             self._perhaps.remove(number)
             if reply.status != 503:
@@ -146,12 +147,33 @@ class Writer(Worker):
                 self._acked.append(number)
                 self.done += 1
 
+    def content(self, number: int) -> list[object]:
+        return [number, -number]
+
     async def check(self, wire: Wire) -> None:
         found = await self.stored(wire)
         numbers = found[::2]
         assert found == [part for number in numbers for part in (number, -number)]
         assert [number for number in numbers if number not in self._perhaps] == self._acked
         assert numbers == sorted(set(numbers))
+
+
+class LargeWriter(Writer):
+    """Appends numbers with so much beside them that they go into files, now and then."""
+
+    _BESIDE = "x" * LARGE_BYTES
+
+    async def step(self) -> None:
+        await asyncio.sleep(0.05)
+        await super().step()
+
+    def content(self, number: int) -> list[object]:
+        return [*super().content(number), self._BESIDE]
+
+    async def stored(self, wire: Wire) -> list[int]:
+        found: list[object] = [*await super().stored(wire)]
+        assert all(one == self._BESIDE for one in found[2::3])
+        return [one for one in found if isinstance(one, int)]
 
 
 class Producer(Worker):
@@ -219,6 +241,7 @@ class Load:
             for kind in (Writer, Producer, GroupWorker)
             for number in range(of_each)
         ]
+        self.workers += [LargeWriter(f"LargeWriter-{number}", port) for number in range(2)]
 
     @property
     def done(self) -> int:
@@ -371,6 +394,7 @@ async def test_the_power_fails(data: Path, tmp_path: Path, seed: int) -> None:
         for _ in range(3):
             load = Load(server.port)
             load.workers = [Writer(f"{rng.random()}", server.port) for _ in range(12)]
+            load.workers += [LargeWriter(f"{rng.random()}", server.port) for _ in range(2)]
             async with load.at_work():
                 await load.until_all_are_at_work()
                 await until_used(server, load)
